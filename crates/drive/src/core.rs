@@ -5,16 +5,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use braid_layout::{ClusterId, DriveId, PartitionId};
-use braid_store::Store;
+use braid_store::disk::is_residency_told;
+use braid_store::{Store, View};
 use braid_transport::Seldom;
 use braid_wire::authorise::Scene;
 use braid_wire::capability::Binding;
 use braid_wire::{Key, Refusal};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 
+use crate::calibration::{Calibration, Traffic, device_cost};
 use crate::connections::buffers::Pool;
 use crate::connections::room::PeerSlots;
 use crate::damage::Damage;
+use crate::device::gate::Gate;
+use crate::device::rail::Rails;
 use crate::life::clock::{Clock, Moment};
 use crate::life::config::Settings;
 use crate::life::latency::Latencies;
@@ -24,6 +28,9 @@ use crate::readmission::ReadmissionFence;
 use crate::revoked::Revoked;
 use crate::scrub::{Progress, Scrub};
 
+/// The part (a quarter) of the memory for payloads that is for requests under a promise.
+const PROMISED_PART: usize = 4;
+
 /// State of one running drive.
 pub(crate) struct Core {
     pub(crate) cluster: ClusterId,
@@ -31,8 +38,12 @@ pub(crate) struct Core {
     pub(crate) store: Store,
     pub(crate) settings: Settings,
     pub(crate) pool: Pool,
-    /// One permit per read that may run at the same time.
-    pub(crate) reads: Arc<Semaphore>,
+    /// Buffers for requests under a promise: others that wait never hold all memory.
+    pub(crate) promised_pool: Pool,
+    /// The turn of each request at the disk.
+    pub(crate) gate: Arc<Gate>,
+    /// The turn of each payload at the rail; `None`: its rate is not known.
+    pub(crate) rails: Option<Rails>,
     pub(crate) figures: Figures,
     pub(crate) readmission: ReadmissionFence,
     pub(crate) room: PeerSlots,
@@ -43,12 +54,15 @@ pub(crate) struct Core {
     pub(crate) start: AtomicU64,
     /// Notified when a scrub is requested.
     pub(crate) scrub_wake: Notify,
+    /// Notified when a calibration is requested.
+    pub(crate) calibrate_wake: Notify,
     /// Log lines about connections that peers caused to be closed.
     pub(crate) closed_log: Seldom,
     keys: Keys,
     lease: Mutex<Lease>,
     revoked: Mutex<Revoked>,
     scrub: Mutex<Scrub>,
+    calibration: Mutex<Calibration>,
     /// Latencies of reads and of store mutations, in this order.
     latencies: [Mutex<Latencies>; 2],
     started: Moment,
@@ -90,16 +104,22 @@ impl Core {
         (cluster, drive): (ClusterId, DriveId),
         master: &Key,
         store: Store,
-        (lease, readmission, scrub, room): (Lease, ReadmissionFence, Progress, PeerSlots),
+        (lease, readmission, scrub, room, gate): (Lease, ReadmissionFence, Progress, PeerSlots, Arc<Gate>),
         forwarder: Forwarder,
+        calibration: Calibration,
         settings: Settings,
     ) -> Core {
+        if let Some(cost) = device_cost(&calibration.parts()) {
+            gate.set_cost(cost);
+        }
         Core {
             cluster,
             drive,
             store,
-            pool: Pool::new(settings.payload_bytes_max),
-            reads: Arc::new(Semaphore::new(settings.reads_max.max(1))),
+            pool: Pool::new(settings.payload_bytes_max - settings.payload_bytes_max / PROMISED_PART),
+            promised_pool: Pool::new(settings.payload_bytes_max / PROMISED_PART),
+            rails: Rails::new(&gate, settings.rail_bytes_per_second),
+            gate,
             figures: Figures::default(),
             readmission,
             room,
@@ -107,11 +127,13 @@ impl Core {
             damage: Arc::new(Damage::new(settings.clock.clone())),
             start: AtomicU64::new(0),
             scrub_wake: Notify::new(),
+            calibrate_wake: Notify::new(),
             closed_log: Seldom::default(),
             keys: Keys::new(master.drive_key(drive)),
             lease: Mutex::new(lease),
             revoked: Mutex::default(),
             scrub: Mutex::new(Scrub::new(scrub, settings.scrub_rate)),
+            calibration: Mutex::new(calibration),
             latencies: [(); 2].map(|()| Mutex::new(Latencies::new(settings.clock.now()))),
             started: settings.clock.now(),
             settings,
@@ -134,6 +156,16 @@ impl Core {
         self.scrub.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(crate) fn calibration(&self) -> MutexGuard<'_, Calibration> {
+        self.calibration.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes that clients have read and written since the start.
+    pub(crate) fn traffic(&self) -> Traffic {
+        let figures = &self.figures;
+        (figures.read_bytes.load(Ordering::Relaxed), figures.written_bytes.load(Ordering::Relaxed))
+    }
+
     /// Latencies of one kind of operation.
     pub(crate) fn latencies(&self, of: Timed) -> MutexGuard<'_, Latencies> {
         let [reads, commits] = &self.latencies;
@@ -147,15 +179,29 @@ impl Core {
         self.latencies(of).note(took_us, self.clock().now());
     }
 
-    /// Shares of read bytes sent by sendfile and by copy since the start, as text for users; empty before the
-    /// first read.
-    pub(crate) fn sent(&self) -> String {
+    /// Reads in flight, if this one goes to the disk as far as the system tells; `None`: it does not, or that
+    /// is not known.
+    pub(crate) fn reads_from_disk(&self, view: &View) -> Option<usize> {
+        let is_told = self.settings.disk_model.is_some() || is_residency_told();
+        (is_told && !view.pieces().is_empty() && !view.is_resident()).then(|| self.gate.reads_in_flight())
+    }
+
+    /// Records a read that went to the disk.
+    pub(crate) fn note_disk_read(&self, bytes: u32, began: Instant, in_flight: usize) {
+        let took_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let in_flight = u64::try_from(in_flight).unwrap_or(u64::MAX);
+        self.calibration().handle_read(u64::from(bytes), took_ns, in_flight, self.clock().now());
+    }
+
+    /// Text for users about reads and writes: a word if the disk is modelled, and the shares of read bytes
+    /// sent by sendfile and by copy since the start. Empty before the first read.
+    pub(crate) fn io(&self) -> String {
         let read = self.figures.read_bytes.load(Ordering::Relaxed);
         let sent = self.figures.sent_bytes.load(Ordering::Relaxed).min(read);
-        match sent.saturating_mul(100).checked_div(read) {
-            Some(percent) => format!("reads {percent} % sendfile, {} % copy", 100 - percent),
-            None => String::new(),
-        }
+        let sent = sent.saturating_mul(100).checked_div(read);
+        let sent = sent.map(|percent| format!("reads {percent} % sendfile, {} % copy", 100 - percent));
+        let model = self.settings.disk_model.as_ref().map(|_| "modelled disk".to_owned());
+        model.into_iter().chain(sent).collect::<Vec<_>>().join("; ")
     }
 
     /// Manager time in milliseconds, while the drive holds its lease.

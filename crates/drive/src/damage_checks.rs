@@ -13,9 +13,13 @@ use tracing::{info, warn};
 
 use crate::core::Core;
 use crate::damage::UnitPlace;
+use crate::device::own_work::turn_to_verify;
 
 /// The longest sleep of the verifier: it checks the lease and the clock at least this often.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
+
+/// Bytes that a unit is taken to have, for its turn at the disk.
+const UNIT_BYTES: u64 = 1 << 20;
 
 /// Result of verifying a doubted unit.
 #[derive(Debug)]
@@ -44,7 +48,13 @@ pub(crate) async fn run(core: Arc<Core>, mut closing: watch::Receiver<bool>) {
             continue;
         };
         let store = core.store.clone();
-        match host::spawn_blocking(move || verify(&store, place)).await {
+        let Some(turn_at_disk) = turn_to_verify(&core.gate, UNIT_BYTES).await else { return };
+        let verifying = host::spawn_blocking(move || {
+            let verdict = verify(&store, place);
+            drop(turn_at_disk);
+            verdict
+        });
+        match verifying.await {
             Ok(Verdict::Ends) => return,
             Ok(verdict) => handle(&core, place, verdict),
             Err(error) => return warn!(%error, "the verifier of doubted units ended in a panic"),

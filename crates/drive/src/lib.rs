@@ -19,10 +19,12 @@
 //! `serve` runs the drive from start to stop; `scrub` verifies stored units; `damage` has damaged ones
 //! repaired.
 
+mod calibration;
 mod connections;
 mod core;
 mod damage;
 mod damage_checks;
+mod device;
 mod error;
 pub mod life;
 #[cfg(feature = "simulated")]
@@ -33,6 +35,7 @@ mod revoked;
 mod scrub;
 mod scrubber;
 
+pub use calibration::device_cost;
 pub use connections::sending::Sending;
 pub use damage::{Damage, DamagedPart};
 pub use error::DriveError;

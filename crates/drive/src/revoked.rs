@@ -118,8 +118,8 @@ impl Revoked {
 
 #[cfg(test)]
 mod tests {
-    use braid_layout::{ColumnMask, DriveId, FileId};
-    use braid_wire::capability::{LeaseKind, Protection};
+    use braid_layout::{ClientId, ColumnMask, DriveId, FileId};
+    use braid_wire::capability::{LeaseKind, Promise, Protection};
 
     use super::*;
 
@@ -135,7 +135,8 @@ mod tests {
             from: 0,
             to: u64::MAX,
             expires_ms: signed_ms + CAPABILITY_MS,
-            reservation: 0,
+            promise: Promise::NONE,
+            client: ClientId::NONE,
             key_epoch: 1,
             g: Generation(1),
             set: ColumnMask::all(1),
@@ -144,7 +145,6 @@ mod tests {
             kind: LeaseKind::Exclusive,
             first_stripe: 0,
             end_stripe: u64::MAX,
-            rate: 0,
             protection: Protection::Integrity,
             holder: DriveId(0),
             map: [0; 16],

@@ -2,7 +2,6 @@
 //! stores the progress.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use braid_transport::host;
@@ -10,8 +9,9 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::core::Core;
+use crate::device::own_work::turn_to_verify;
 use crate::life::identity::Directory;
-use crate::scrub::{Clients, Next, Step, save_progress, step};
+use crate::scrub::{Clients, Next, STEP_BYTES, Step, save_progress, step};
 
 /// The longest sleep: the lease and the clock are checked at least this often.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
@@ -21,7 +21,7 @@ const SAVE_MS: u64 = 60_000;
 /// Scrubs until `closing` is set.
 pub(crate) async fn run(core: Arc<Core>, directory: Arc<Directory>, mut closing: watch::Receiver<bool>) {
     let mut saved = core.clock().now();
-    let mut seen = traffic(&core);
+    let mut seen = core.traffic();
     while !*closing.borrow() {
         let now = core.clock().now();
         let next = core.scrub().poll(now, core.manager_ms());
@@ -35,15 +35,21 @@ pub(crate) async fn run(core: Arc<Core>, directory: Arc<Directory>, mut closing:
             continue;
         };
         let store = core.store.clone();
+        let Some(turn_at_disk) = turn_to_verify(&core.gate, STEP_BYTES).await else { break };
         // One thread: one unit at a time.
-        let step = match host::spawn_blocking(move || step(&store, from)).await {
+        let stepping = host::spawn_blocking(move || {
+            let step = step(&store, from);
+            drop(turn_at_disk);
+            step
+        });
+        let step = match stepping.await {
             Ok(Ok(step)) => step,
             Ok(Err(error)) => return info!(%error, "the scrub ends, as the store was closed or failed"),
             Err(error) => return warn!(%error, "the scrub ended in a panic"),
         };
         tell(&step);
         doubt(&core, &step);
-        let moved = traffic(&core);
+        let moved = core.traffic();
         let now = core.clock().now();
         let clients = if moved == seen { Clients::Idle } else { Clients::Busy };
         seen = moved;
@@ -65,12 +71,6 @@ fn doubt(core: &Core, step: &Step) {
             None => core.damage.doubt_object((found.partition, found.object)),
         }
     }
-}
-
-/// Bytes that clients have read and written since the start.
-fn traffic(core: &Core) -> (u64, u64) {
-    let figures = &core.figures;
-    (figures.read_bytes.load(Ordering::Relaxed), figures.written_bytes.load(Ordering::Relaxed))
 }
 
 fn tell(step: &Step) {

@@ -73,7 +73,7 @@ pub fn generate(
     fill(&files, &mut log, &mut index, objects, log_bytes)?;
     index.head = log.head();
     let index = Locked::new(index);
-    let kept = write(&files, &index, &superblock, 1, Syncing::Off);
+    let kept = write(&files, &index, &superblock, 1, Syncing::Off, &|_| None);
     let kept = kept.map_err(|error| Error::io("write a checkpoint", error))?;
     let tail_bytes =
         tail_bytes.unwrap_or_else(|| Checkpointer::new(vec![kept], Vec::new()).tail_bytes_max(None));

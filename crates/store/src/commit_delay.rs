@@ -31,6 +31,33 @@ impl CommitDelay {
     }
 }
 
+/// Synced commits of requests since the store was opened, and the time that they took one after another.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CommitTotals {
+    pub commits: u64,
+    /// Bytes of the log.
+    pub bytes: u64,
+    /// Time from the first write to the end of the sync, in nanoseconds.
+    pub alone_ns: u64,
+}
+
+impl CommitTotals {
+    pub(crate) fn count(&mut self, bytes: u64, took: Duration) {
+        self.commits += 1;
+        self.bytes += bytes;
+        self.alone_ns = self.alone_ns.saturating_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// The commits after an earlier look.
+    pub fn since(&self, before: &CommitTotals) -> CommitTotals {
+        CommitTotals {
+            commits: self.commits.saturating_sub(before.commits),
+            bytes: self.bytes.saturating_sub(before.bytes),
+            alone_ns: self.alone_ns.saturating_sub(before.alone_ns),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

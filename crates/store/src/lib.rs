@@ -46,8 +46,10 @@ mod step;
 mod store;
 mod stored_extent;
 mod threads;
+mod turns;
 mod view;
 
+pub use commit_delay::CommitTotals;
 pub use crc::{BLOCK_BYTES, block_count, block_crcs, crc32c};
 pub use error::Error;
 pub use format::record::decode_record;
@@ -58,8 +60,8 @@ pub use index::lost::LostKeys;
 pub use index::query::Want;
 pub use index::{Chain, ChainEntry, ChainTip, ClientOperations, ObjectUsage, PartitionState};
 pub use mutation::{
-    Attributes, Change, Mutation, MutationOutcome, OPAQUE_BYTES_MAX, RESERVE_BYTES_MAX, SNAPSHOTS_MAX,
-    Standing, UnitVerdict, VERDICT_STAMPS_MAX, Write, WriteKind,
+    Attributes, Change, CheckedMutation, Mutation, MutationOutcome, OPAQUE_BYTES_MAX, RESERVE_BYTES_MAX,
+    SNAPSHOTS_MAX, Standing, UnitVerdict, VERDICT_STAMPS_MAX, Write, WriteKind,
 };
 pub use options::Options;
 pub use payload::Body;
@@ -70,4 +72,5 @@ pub use recover::{Damage, Recovery};
 pub use step::{DELTAS_MAX, Delta, OWED_MAX, UnitWrite};
 pub use store::{Identity, Stat, Store};
 pub use stored_extent::{Piece, ViewExtent};
+pub use turns::{OwnWork, Turns};
 pub use view::View;

@@ -425,7 +425,23 @@ impl Attributes {
     }
 }
 
+/// A mutation whose form and checksums have been verified.
+#[derive(Debug)]
+pub struct CheckedMutation(Mutation);
+
+impl CheckedMutation {
+    pub(crate) fn into_mutation(self) -> Mutation {
+        self.0
+    }
+}
+
 impl Mutation {
+    /// Verifies form and checksums, which takes time in proportion to the payload.
+    pub fn check(self) -> Result<CheckedMutation, Error> {
+        self.validate()?;
+        Ok(CheckedMutation(self))
+    }
+
     /// All checks that do not need the store's state. Runs in the submitter's thread.
     pub(crate) fn validate(&self) -> Result<(), Error> {
         match self {

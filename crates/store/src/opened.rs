@@ -62,8 +62,10 @@ pub(crate) fn open_parts(
         capacity: options.capacity,
         held: AtomicBool::new(options.held),
         commits: AtomicU64::new(0),
+        commit_totals: Default::default(),
         segment_bytes,
         syncing: options.syncing(),
+        turns: options.turns,
     });
     let committer =
         Committer { shared: Arc::clone(&shared), log, heat: Heat::Hot, delay: CommitDelay::default() };

@@ -1,9 +1,12 @@
 //! Options for opening a store.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::disk::Syncing;
+use crate::disk::modelled::Device;
 use crate::error::Error;
+use crate::turns::Turns;
 
 /// Options for opening a store.
 #[derive(Debug, Clone)]
@@ -25,9 +28,13 @@ pub struct Options {
     /// ended when it was closed or lost, so that the caller can judge whether the store is as new as it was.
     /// Default: no.
     pub held: bool,
+    /// Turns at the disk for the store's own work; `None`: it has the disk whenever it needs it.
+    pub turns: Option<Arc<dyn Turns>>,
     /// True if each commit is synced to the medium. `false` is for tests and benches: a power cut then loses
     /// writes.
     pub sync: bool,
+    /// Modelled device whose time the disk takes; `None` (the default): the disk is as fast as it is.
+    pub device: Option<Arc<Device>>,
 }
 
 impl Default for Options {
@@ -38,7 +45,9 @@ impl Default for Options {
             clean_share_percent: 25,
             give_back: None,
             held: false,
+            turns: None,
             sync: true,
+            device: None,
         }
     }
 }

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use braid_layout::{ClusterId, DriveId, ObjectId, PartitionId};
 
+use crate::commit_delay::CommitTotals;
+use crate::disk::modelled::Modelled;
 use crate::disk::{Directory, Disk, private};
 use crate::error::Error;
 use crate::files::{self, Files};
@@ -19,7 +21,7 @@ use crate::index::attributes::ObjectState;
 use crate::index::locked::Reading;
 use crate::index::lost::LostKeys;
 use crate::index::{Chain, ClientOperations, ObjectUsage, PartitionState};
-use crate::mutation::{Attributes, Mutation, MutationOutcome};
+use crate::mutation::{Attributes, CheckedMutation, Mutation, MutationOutcome};
 use crate::mutex::Mutex;
 use crate::opened::{Opened, open_parts};
 use crate::options::Options;
@@ -118,7 +120,11 @@ impl Store {
         let disk = Directory::lock(dir)?;
         refuse_foreign(expect, files::read_superblock(&disk)?)?;
         disk.tighten();
-        Store::open_on(Arc::new(disk), expect, options)
+        let disk: Arc<dyn Disk> = match options.device.clone() {
+            Some(device) => Arc::new(Modelled::new(disk, device)),
+            None => Arc::new(disk),
+        };
+        Store::open_on(disk, expect, options)
     }
 
     /// Open the store on `disk`, as [`Store::open`]. The disk is the store's alone while it is open.
@@ -234,24 +240,35 @@ impl Store {
         wait: Option<Duration>,
         still: &dyn Fn() -> bool,
     ) -> Result<(), Rejected> {
-        if self.handle.shared.is_held() {
-            reply(Err(Error::Held));
-            return Ok(());
-        }
-        match mutation.validate() {
-            Ok(()) => {
-                self.handle.shared.queue.push((mutation, reply), wait, still)?;
-                #[cfg(any(test, feature = "faulty-disk"))]
-                if let Some(by_hand) = &self.handle.by_hand {
-                    by_hand.wake();
-                }
-                Ok(())
-            }
+        match mutation.check() {
+            Ok(checked) => self.submit_checked(checked, reply, wait, still),
             Err(error) => {
                 reply(Err(error));
                 Ok(())
             }
         }
+    }
+
+    /// Like [`Store::submit_within`], for a mutation whose form and checksums have been verified: it takes no
+    /// time, in whatever thread.
+    #[expect(clippy::result_large_err, reason = "the request goes back as it came, without an allocation")]
+    pub fn submit_checked(
+        &self,
+        mutation: CheckedMutation,
+        reply: Reply,
+        wait: Option<Duration>,
+        still: &dyn Fn() -> bool,
+    ) -> Result<(), Rejected> {
+        if self.handle.shared.is_held() {
+            reply(Err(Error::Held));
+            return Ok(());
+        }
+        self.handle.shared.queue.push((mutation.into_mutation(), reply), wait, still)?;
+        #[cfg(any(test, feature = "faulty-disk"))]
+        if let Some(by_hand) = &self.handle.by_hand {
+            by_hand.wake();
+        }
+        Ok(())
     }
 
     /// Submit and wait for the answer.
@@ -371,6 +388,11 @@ impl Store {
     pub fn commit_under_way(&self) -> Option<u64> {
         let count = self.handle.shared.commits.load(Ordering::Relaxed);
         (!count.is_multiple_of(2)).then_some(count)
+    }
+
+    /// Synced commits of requests since the store was opened.
+    pub fn commit_totals(&self) -> CommitTotals {
+        *self.handle.shared.commit_totals.lock()
     }
 
     /// Up to `limit` units of an object that were ever written or found damaged, in order, from `from` on.

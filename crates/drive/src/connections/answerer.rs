@@ -234,13 +234,6 @@ impl Ticket {
         self.answer(Answer::refused(g, refusal));
     }
 
-    /// The wait for `what` timed out: the connection ends.
-    pub(crate) fn late(mut self, what: &'static str) {
-        if let Some(job) = self.job.take() {
-            let _ = self.events.send(Event::Late(job.seal.request(), what));
-        }
-    }
-
     fn settle(&mut self, answer: Answer) {
         if let Some(job) = self.job.take() {
             let _ = self.events.send(Event::Done(job, Box::new(answer)));
@@ -250,7 +243,8 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let refusal = Refusal::new(Reason::Medium, "internal: the request was dropped");
+        let detail = "the drive has too much to do, and the request waited too long: try again";
+        let refusal = Refusal::new(Reason::Busy, detail);
         self.settle(Answer::refused(Generation(0), refusal));
     }
 }
@@ -286,14 +280,10 @@ mod tests {
         assert!(matches!(told.try_recv(), Ok(Event::Waits(7))));
         assert!(matches!(told.try_recv(), Ok(Event::Done(_, answer)) if answer.g == Generation(3)));
         assert!(told.try_recv().is_err());
-        let (late, mut told) = ticket().await;
-        late.late("memory");
-        assert!(matches!(told.try_recv(), Ok(Event::Late(7, "memory"))));
-        assert!(told.try_recv().is_err());
         let (dropped, mut told) = ticket().await;
         drop(dropped);
         let Ok(Event::Done(_, answer)) = told.try_recv() else { panic!("no answer") };
-        assert!(matches!(&answer.reply, DriveReply::Refused(refusal) if refusal.reason == Reason::Medium));
+        assert!(matches!(&answer.reply, DriveReply::Refused(refusal) if refusal.reason == Reason::Busy));
         assert!(told.try_recv().is_err());
     }
 }

@@ -13,8 +13,8 @@ use braid_store::{Change, Error, Mutation, MutationOutcome, UnitVerdict};
 use braid_transport::host;
 use braid_wire::capability::Rights;
 use braid_wire::data::{
-    ColumnMap, Create, Expect, FENCE_UNITS_MAX, Fence, FenceReply, PartitionSet, Ready, Remove, Scrub,
-    ScrubAct, SetAttributes, Snapshot, SnapshotAct, StripeWrite, Verdict,
+    Calibrate, ColumnMap, Create, Expect, FENCE_UNITS_MAX, Fence, FenceReply, PartitionSet, Ready, Remove,
+    Scrub, ScrubAct, SetAttributes, Snapshot, SnapshotAct, StripeWrite, Verdict,
 };
 use braid_wire::{Capability, Reason, Refusal, Wire};
 use tokio::time::timeout;
@@ -25,6 +25,7 @@ use crate::connections::facts::StoredFacts;
 use crate::connections::reply::{Answer, refusal};
 use crate::connections::requests::{Requests, always, done};
 use crate::core::Core;
+use crate::device::flows::flow_of;
 use crate::parity::debts::Owing;
 use crate::parity::forward;
 use crate::{damage_checks, scrub};
@@ -83,8 +84,9 @@ impl Requests {
         // A map that the manager vouches for replaces the old one: a column may have moved to another drive.
         let new_map = (capability.map != [0; 16] && *facts.map != create.attributes.map)
             .then(|| create.attributes.map.to_bytes());
+        let flow = flow_of(&self.core(), capability);
         let capability = capability.clone();
-        self.look_now(ticket, move |core| {
+        self.look_now(flow, ticket, move |core| {
             if let Some(map) = new_map {
                 let change = Change { map: Some(map), ..Change::default() };
                 let set = Mutation::SetAttributes { partition, object, g: capability.g, change };
@@ -139,6 +141,7 @@ impl Requests {
     pub(crate) async fn fence(&self, capability: Capability, asked: Fence, ticket: Ticket) {
         let partition = capability.partition;
         let object = capability.object;
+        let flow = flow_of(&self.core(), &capability);
         let runtime = tokio::runtime::Handle::current();
         let work = move |core: &Arc<Core>, ticket: Ticket| {
             if let Some(refusal) = is_not_this_columns(core, &capability, &asked.drives) {
@@ -159,9 +162,7 @@ impl Requests {
                 let _ = host::spawn_blocking(listing).await;
             });
         };
-        if let Some(working) = self.start(ticket, work).await {
-            let _ = timeout(self.core().settings.store_wait, working).await;
-        }
+        let _ = timeout(self.core().settings.store_wait, self.start(flow, ticket, work)).await;
     }
 }
 
@@ -336,6 +337,15 @@ pub(crate) fn scrub(core: &Core, asked: &Scrub) -> Answer {
     }
     report.state.objects = objects;
     Answer::new(Generation(0), report)
+}
+
+pub(crate) fn calibrate(core: &Core, asked: &Calibrate) -> Answer {
+    let mut calibration = core.calibration();
+    if let Err(refusal) = calibration.handle_request(asked.act, core.traffic(), core.clock().now()) {
+        return Answer::refused(Generation(0), refusal);
+    }
+    core.calibrate_wake.notify_one();
+    Answer::new(Generation(0), calibration.state())
 }
 
 pub(crate) fn set_partition(core: &Core, set: &PartitionSet) -> Answer {

@@ -60,8 +60,8 @@ pub(crate) fn not_caught_up(core: &Core, facts: Option<&StoredFacts>, read: &Rea
 }
 
 /// Reads part of a unit into a buffer; if it is to be sent by `sendfile`, finds only where its bytes lie. `g`
-/// is the capability's generation.
-pub(crate) fn read(core: &Core, room: Room, g: Generation, read: &Read) -> Answer {
+/// is the capability's generation. Also returns true if the disk had nothing to do for it.
+pub(crate) fn read(core: &Core, room: Room, g: Generation, read: &Read) -> (Answer, bool) {
     let began = Instant::now();
     let place = (read.at.partition, read.at.object, read.unit);
     let failed = |error: &Error| {
@@ -69,7 +69,7 @@ pub(crate) fn read(core: &Core, room: Room, g: Generation, read: &Read) -> Answe
         if read.snapshot == 0 && matches!(error, Error::Damaged { .. } | Error::Io { .. }) {
             core.damage.doubt(place);
         }
-        Answer::refused(g, refusal(error))
+        (Answer::refused(g, refusal(error)), false)
     };
     let mut view = match view(core, read) {
         Ok(view) => view,
@@ -78,24 +78,30 @@ pub(crate) fn read(core: &Core, room: Room, g: Generation, read: &Read) -> Answe
     // The object may have been fenced since the request was checked.
     if view.g != g {
         let detail = format!("the drive's generation of the object is {}: ask the manager", view.g);
-        return Answer::refused(view.g, Refusal::new(Reason::StaleGeneration, detail));
+        return (Answer::refused(view.g, Refusal::new(Reason::StaleGeneration, detail)), true);
     }
     let bytes = view.stored_bytes();
+    let is_cached = bytes == 0 || view.is_resident();
     let payload = if bytes == 0 {
         Payload::Empty
-    } else if room.sendfile_min.is_some_and(|min| bytes >= min) && view.is_resident() {
+    } else if is_cached && room.sendfile_min.is_some_and(|min| bytes >= min) {
         Figures::add(&core.figures.sent_bytes, u64::from(bytes));
         Payload::Files { pieces: view.pieces(), _share: room.share }
     } else {
         let mut buffer = room.buffers.buffer(bytes, room.share);
+        let from_disk = core.reads_from_disk(&view);
+        let reading = Instant::now();
         if let Err(error) = view.read_exact_into(buffer.fill()) {
             return failed(&error);
+        }
+        if let Some(in_flight) = from_disk {
+            core.note_disk_read(bytes, reading, in_flight);
         }
         Payload::Memory(buffer)
     };
     core.note_latency(Timed::Read, began);
     Figures::add(&core.figures.read_bytes, u64::from(bytes));
-    Answer { g, reply: reply_of(&mut view).into(), payload }
+    (Answer { g, reply: reply_of(&mut view).into(), payload }, is_cached)
 }
 
 /// Answers a read into `outbox` if that needs no wait, neither for the disk nor for a lock that is held for

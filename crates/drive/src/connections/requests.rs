@@ -9,13 +9,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use braid_layout::{ClientId, Generation, OperationNumber};
+use braid_schedule::{Direction, Flow};
 use braid_store::{Body, Mutation, MutationOutcome, Rejected, Reply, Standing};
 use braid_transport::{Receiver, TransportError, host};
 use braid_wire::authorise::{ObjectFacts, Verified, needs};
 use braid_wire::capability::Rights;
-use braid_wire::data::{Absent, DriveRequest, FenceRule, Retire, StripeWrite, Written};
+use braid_wire::data::{Absent, DriveRequest, FenceRule, Read, Retire, StripeWrite, Written};
 use braid_wire::{Capability, Reason, Refusal};
-use tokio::task::JoinHandle;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::connections::answerer::Ticket;
@@ -28,6 +29,7 @@ use crate::connections::queries::{self, Room};
 use crate::connections::reply::Answer;
 use crate::core::{Arrival, Core, Figures, Timed};
 use crate::damage_checks;
+use crate::device::flows::{flow_of, is_promised};
 use crate::parity::forward;
 use crate::revoked::Revoked;
 
@@ -35,10 +37,17 @@ use crate::revoked::Revoked;
 /// too long.
 const CHECKED_INLINE_BYTES: u32 = 2 << 20;
 
+/// Longest wait for memory: clients take a drive for lost that does not answer for 8 s.
+const MEMORY_WAIT: Duration = Duration::from_secs(4);
+/// Bytes that requests are taken to read which only look something up.
+const LOOK_BYTES: u64 = 4096;
+
 /// The requests of one connection.
 pub(crate) struct Requests {
     core: Arc<Core>,
     buffers: Arc<Connection>,
+    /// Buffers of requests under a promise.
+    promised_buffers: Arc<Connection>,
     /// Reads of this many bytes or more are sent by `sendfile` where possible; `None`: none are.
     sendfile_min: Option<u32>,
     pub(crate) objects: Objects,
@@ -48,8 +57,9 @@ impl Requests {
     /// Creates the state of one connection. `is_local`: its peer is on this machine.
     pub(crate) fn new(core: Arc<Core>, is_local: bool) -> Requests {
         let buffers = Arc::new(core.pool.connection());
+        let promised_buffers = Arc::new(core.promised_pool.connection());
         let sendfile_min = core.settings.sending.bytes_min(is_local);
-        Requests { core, buffers, sendfile_min, objects: Objects::default() }
+        Requests { core, buffers, promised_buffers, sendfile_min, objects: Objects::default() }
     }
 
     pub(crate) fn core(&self) -> Arc<Core> {
@@ -96,32 +106,34 @@ impl Requests {
     ) -> Result<(), TransportError> {
         use DriveRequest as R;
         let g = facts.as_ref().map_or(Generation(0), |facts| facts.g);
+        let flow = flow_of(&self.core, &capability);
         match request {
             R::UnitWrite(write) => match facts {
                 Some(facts) => self.unit_write(&capability, facts, write, receiver, ticket).await?,
                 None => ticket.refuse(g, no_object()),
             },
             R::Delta(delta) => match facts {
-                Some(facts) => self.delta(&facts, delta, receiver, ticket).await?,
+                Some(facts) => self.delta(&capability, &facts, delta, receiver, ticket).await?,
                 None => ticket.refuse(g, no_object()),
             },
             R::Read(read) => {
                 if let Some(refusal) = queries::not_caught_up(&self.core, facts.as_ref(), &read) {
                     ticket.refuse(g, refusal);
-                } else if let Some((share, ticket)) = self.share(read.to - read.from, ticket).await {
-                    let room =
-                        Room { buffers: Arc::clone(&self.buffers), share, sendfile_min: self.sendfile_min };
-                    let g = capability.g;
-                    self.look(ticket, move |core| queries::read(core, room, g, &read)).await;
+                    return Ok(());
+                }
+                let buffers = Arc::clone(self.buffers_of(&flow, Direction::Read));
+                if let Some((share, ticket)) = self.share(&buffers, read.to - read.from, ticket).await {
+                    let room = Room { buffers, share, sendfile_min: self.sendfile_min };
+                    self.read(flow, capability.g, room, read, ticket);
                 }
             }
             R::StripeWrite(write) => match facts {
                 Some(facts) => self.stripe_write(&capability, &facts, write, receiver, ticket).await?,
                 None => ticket.refuse(g, no_object()),
             },
-            R::Versions(asked) => self.look(ticket, move |core| queries::versions(core, g, &asked)).await,
-            R::GetAttributes(asked) => self.look(ticket, move |core| queries::attributes(core, &asked)).await,
-            R::List(asked) => self.look(ticket, move |core| queries::list(core, &asked)).await,
+            R::Versions(asked) => self.look(flow, ticket, move |core| queries::versions(core, g, &asked)),
+            R::GetAttributes(asked) => self.look(flow, ticket, move |core| queries::attributes(core, &asked)),
+            R::List(asked) => self.look(flow, ticket, move |core| queries::list(core, &asked)),
             R::Flush(_) => {
                 self.submit(ticket, Mutation::Flush, always(), move |result| done(g, result)).await;
             }
@@ -135,7 +147,8 @@ impl Requests {
             R::Remove(asked) => {
                 if asked.at.is_well_known() {
                     let partition = asked.at.partition;
-                    self.look_now(ticket, move |core| manage::remove_partition(core, g, partition)).await;
+                    self.look_now(flow, ticket, move |core| manage::remove_partition(core, g, partition))
+                        .await;
                 } else {
                     self.remove(&capability, g, &asked, ticket).await;
                 }
@@ -148,20 +161,21 @@ impl Requests {
                     forward::handle_fence(core, at);
                     answer
                 };
-                self.look_now(ticket, work).await;
+                self.look_now(flow, ticket, work).await;
             }
             R::SetAttributes(set) => {
                 let work = move |core: &Arc<Core>| done(g, manage::set_attributes(core, capability.g, set));
-                self.look_now(ticket, work).await;
+                self.look_now(flow, ticket, work).await;
             }
             R::Snapshot(asked) => {
                 let work = move |core: &Arc<Core>| done(g, manage::snapshot(core, capability.g, &asked));
-                self.look_now(ticket, work).await;
+                self.look_now(flow, ticket, work).await;
             }
             R::PartitionSet(set) => {
-                self.look_now(ticket, move |core| manage::set_partition(core, &set)).await;
+                self.look_now(flow, ticket, move |core| manage::set_partition(core, &set)).await;
             }
-            R::Scrub(asked) => self.look_now(ticket, move |core| manage::scrub(core, &asked)).await,
+            R::Scrub(asked) => self.look_now(flow, ticket, move |core| manage::scrub(core, &asked)).await,
+            R::Calibrate(asked) => ticket.answer(manage::calibrate(&self.core, &asked)),
         }
         Ok(())
     }
@@ -176,7 +190,11 @@ impl Requests {
     ) -> bool {
         let DriveRequest::Read(read) = &verified.request else { return false };
         let bytes = read.to.saturating_sub(read.from);
-        if bytes > outbox::PAYLOAD_BYTES_MAX || self.sendfile_min.is_some_and(|min| bytes >= min) {
+        // Where the rail is shared, every answer waits for its turn.
+        if self.core.rails.is_some()
+            || bytes > outbox::PAYLOAD_BYTES_MAX
+            || self.sendfile_min.is_some_and(|min| bytes >= min)
+        {
             return false;
         }
         if self.serving(verified, arrival).is_err() {
@@ -256,9 +274,12 @@ impl Requests {
             ticket.refuse(facts.g, refusal);
             return Ok(());
         }
+        let flow = flow_of(&self.core, capability);
         let bytes = if write.hole { 0 } else { write.to - write.from };
         let crcs = std::mem::take(&mut write.crcs);
-        let Some((body, ticket)) = self.body(bytes, crcs, receiver, ticket).await? else { return Ok(()) };
+        let Some((body, ticket)) = self.body(&flow, bytes, crcs, receiver, ticket).await? else {
+            return Ok(());
+        };
         let g = capability.g;
         let stamp = write.stamp;
         let core = self.core();
@@ -292,7 +313,7 @@ impl Requests {
         // written.
         let still = self.still(capability, Rights::WRITE);
         let then = move |ticket: Ticket, result| ticket.answer(finish(result));
-        self.hand_over(ticket, Mutation::Write(write), bytes, still, then).await;
+        self.hand_over(flow, ticket, Mutation::Write(write), bytes, still, then).await;
         Ok(())
     }
 
@@ -300,6 +321,7 @@ impl Requests {
     /// for it: then the ticket is used up.
     pub(crate) async fn body(
         &self,
+        flow: &Flow,
         bytes: u32,
         crcs: Vec<u32>,
         receiver: &mut Receiver,
@@ -308,8 +330,15 @@ impl Requests {
         if bytes == 0 {
             return Ok(Some((Body::Hole, ticket)));
         }
-        let Some((share, ticket)) = self.share(bytes, ticket).await else { return Ok(None) };
-        let mut buffer = self.buffers.buffer(bytes, share);
+        let buffers = self.buffers_of(flow, Direction::Write);
+        let Some((share, ticket)) = self.share(buffers, bytes, ticket).await else { return Ok(None) };
+        let mut buffer = buffers.buffer(bytes, share);
+        if let Some(rails) = &self.core.rails
+            && rails.inward.turn(*flow, bytes).await.is_err()
+        {
+            ticket.refuse(Generation(0), closing());
+            return Ok(None);
+        }
         receiver.payload(buffer.fill()).await?;
         Ok(Some((Body::Bytes { payload: buffer.into_bytes(), crcs }, ticket)))
     }
@@ -362,62 +391,92 @@ impl Requests {
     }
 
     /// Waits for a share of the payload bound; `None` if none is to be had: then `ticket` is used up.
-    async fn share(&self, bytes: u32, ticket: Ticket) -> Option<(Share, Ticket)> {
-        match timeout(self.core.settings.store_wait, self.buffers.share(bytes)).await {
+    async fn share(&self, buffers: &Connection, bytes: u32, ticket: Ticket) -> Option<(Share, Ticket)> {
+        match timeout(MEMORY_WAIT, buffers.share(bytes)).await {
             Ok(Ok(share)) => return Some((share, ticket)),
             Ok(Err(_)) => ticket.refuse(Generation(0), closing()),
-            Err(_) => ticket.late("memory for the payload: other requests hold all of it"),
+            Err(_) => {
+                let detail = "other requests hold all of the memory for payloads: try again";
+                ticket.refuse(Generation(0), Refusal::new(Reason::Busy, detail));
+            }
         }
         None
     }
 
-    /// Runs `work` in one of a bounded number of threads.
-    pub(crate) async fn look(
+    /// Memory of requests of this flow in this direction.
+    fn buffers_of(&self, flow: &Flow, direction: Direction) -> &Arc<Connection> {
+        if is_promised(&self.core, flow, direction) { &self.promised_buffers } else { &self.buffers }
+    }
+
+    /// Reads when it is this request's turn, in a thread.
+    fn read(&self, flow: Flow, g: Generation, room: Room, read: Read, ticket: Ticket) {
+        ticket.waits();
+        let core = self.core();
+        let bytes = u64::from(read.to - read.from);
+        self.core.gate.enter(flow, Direction::Read, bytes, move |slot| {
+            host::spawn_blocking(move || {
+                let (answer, was_cached) = queries::read(&core, room, g, &read);
+                if was_cached {
+                    slot.did_nothing();
+                } else {
+                    drop(slot);
+                }
+                match &core.rails {
+                    None => ticket.answer(answer),
+                    Some(rails) => {
+                        let bytes = answer.payload.bytes();
+                        rails.outward.enter(flow, bytes, move || ticket.answer(answer));
+                    }
+                }
+            });
+        });
+    }
+
+    /// Runs `work`, which may read a little, in a thread when it is this request's turn.
+    pub(crate) fn look(
         &self,
+        flow: Flow,
         ticket: Ticket,
         work: impl FnOnce(&Arc<Core>) -> Answer + Send + 'static,
     ) {
-        drop(self.start(ticket, |core, ticket| ticket.answer(work(core))).await);
+        drop(self.start(flow, ticket, |core, ticket| ticket.answer(work(core))));
     }
 
     /// As [`Requests::look`], but waits for the end, so that later requests see the effect.
     pub(crate) async fn look_now(
         &self,
+        flow: Flow,
         ticket: Ticket,
         work: impl FnOnce(&Arc<Core>) -> Answer + Send + 'static,
     ) {
-        if let Some(working) = self.start(ticket, |core, ticket| ticket.answer(work(core))).await {
-            // If this takes too long, the answerer ends the connection.
-            let _ = timeout(self.core.settings.store_wait, working).await;
-        }
+        let working = self.start(flow, ticket, |core, ticket| ticket.answer(work(core)));
+        // If this takes too long, the answerer ends the connection.
+        let _ = timeout(self.core.settings.store_wait, working).await;
     }
 
-    pub(crate) async fn start(
+    /// Runs `work` in a thread when it is this request's turn. What is returned ends when the work has ended.
+    pub(crate) fn start(
         &self,
+        flow: Flow,
         ticket: Ticket,
         work: impl FnOnce(&Arc<Core>, Ticket) + Send + 'static,
-    ) -> Option<JoinHandle<()>> {
-        let permit = Arc::clone(&self.core.reads).acquire_owned();
-        let permit = match timeout(self.core.settings.store_wait, permit).await {
-            Ok(Ok(permit)) => permit,
-            Ok(Err(_)) => {
-                ticket.refuse(Generation(0), closing());
-                return None;
-            }
-            Err(_) => {
-                ticket.late("a thread: all of them wait for the store; does its disk hang?");
-                return None;
-            }
-        };
+    ) -> oneshot::Receiver<()> {
         ticket.waits();
         let core = self.core();
-        Some(host::spawn_blocking(move || {
-            work(&core, ticket);
-            drop(permit);
-        }))
+        let (ended, has_ended) = oneshot::channel();
+        self.core.gate.enter(flow, Direction::Read, LOOK_BYTES, move |slot| {
+            host::spawn_blocking(move || {
+                work(&core, ticket);
+                // As a rule the index in memory tells all.
+                slot.did_nothing();
+                drop(ended);
+            });
+        });
+        has_ended
     }
 
-    /// Hands a mutation to the store, which carries it out if `still` allows it; `finish` makes the answer.
+    /// Hands a mutation without payload to the store, which carries it out if `still` allows it; `finish`
+    /// makes the answer.
     pub(crate) async fn submit(
         &self,
         ticket: Ticket,
@@ -426,13 +485,15 @@ impl Requests {
         finish: impl FnOnce(Result<MutationOutcome, braid_store::Error>) -> Answer + Send + 'static,
     ) {
         let then = move |ticket: Ticket, result| ticket.answer(finish(result));
-        self.hand_over(ticket, mutation, 0, still, then).await;
+        ticket.waits();
+        self.hand_over_at_once(ticket, mutation, still, then).await;
     }
 
-    /// As [`Requests::submit`], for a mutation with `bytes` bytes of payload; `then` gets the ticket and the
-    /// result.
+    /// Hands a mutation with `bytes` bytes of payload to the store when it is its turn; `then` gets the
+    /// ticket and the result.
     pub(crate) async fn hand_over(
         &self,
+        flow: Flow,
         ticket: Ticket,
         mutation: Mutation,
         bytes: u32,
@@ -441,14 +502,51 @@ impl Requests {
     ) {
         ticket.waits();
         let core = self.core();
+        if bytes == 0 {
+            return self.hand_over_at_once(ticket, mutation, still, then).await;
+        }
+        let checked = if bytes > CHECKED_INLINE_BYTES {
+            host::spawn_blocking(move || mutation.check()).await.unwrap_or(Err(braid_store::Error::Closed))
+        } else {
+            mutation.check()
+        };
+        let checked = match checked {
+            Ok(checked) => checked,
+            Err(error) => return then(ticket, Err(error)),
+        };
+        self.core.gate.enter(flow, Direction::Write, u64::from(bytes), move |slot| {
+            let began = Instant::now();
+            let store = core.store.clone();
+            let wait = 2 * core.settings.store_wait;
+            let reply: Reply = Box::new(move |result| {
+                core.note_latency(Timed::Commit, began);
+                drop(slot);
+                then(ticket, result);
+            });
+            let queued = store.submit_checked(checked, reply, Some(Duration::ZERO), &still);
+            if let Err(Rejected { mutation, reply }) = queued {
+                // The store's queue is full of what did not pass the gate.
+                let queue = move || drop(store.submit_within(mutation, reply, Some(wait), &still));
+                drop(host::spawn_blocking(queue));
+            }
+        });
+    }
+
+    /// Hands a mutation without payload to the store. It needs no turn at the disk: its record goes with
+    /// the next commit, and requests that come later on the connection rely on the order.
+    async fn hand_over_at_once(
+        &self,
+        ticket: Ticket,
+        mutation: Mutation,
+        still: Still,
+        then: impl FnOnce(Ticket, Result<MutationOutcome, braid_store::Error>) + Send + 'static,
+    ) {
+        let core = self.core();
         let began = Instant::now();
         let reply: Reply = Box::new(move |result| {
             core.note_latency(Timed::Commit, began);
             then(ticket, result);
         });
-        if bytes > CHECKED_INLINE_BYTES {
-            return self.queue_in_thread(mutation, still, reply).await;
-        }
         let queued = self.core.store.submit_within(mutation, reply, Some(Duration::ZERO), &still);
         if let Err(Rejected { mutation, reply }) = queued {
             // The store's queue is full: wait in a thread, and take no more requests from this peer

@@ -16,6 +16,7 @@ use crate::connections::facts::StoredFacts;
 use crate::connections::reply::Answer;
 use crate::connections::requests::{Requests, always};
 use crate::core::{Core, Figures};
+use crate::device::flows::flow_of;
 use crate::parity::forward::{self, shape_of};
 
 impl Requests {
@@ -34,7 +35,8 @@ impl Requests {
             return Ok(());
         }
         let bytes = if write.hole { 0 } else { write.to - write.from };
-        let Some((body, ticket)) = self.body(bytes, write.crcs, receiver, ticket).await? else {
+        let flow = flow_of(&self.core(), capability);
+        let Some((body, ticket)) = self.body(&flow, bytes, write.crcs, receiver, ticket).await? else {
             return Ok(());
         };
         let partition = write.at.partition;
@@ -76,13 +78,14 @@ impl Requests {
         // The payload may have taken long to arrive: if the lease was given back meanwhile, nothing may be
         // written.
         let still = self.still(capability, Rights::WRITE);
-        self.hand_over(ticket, mutation, bytes, still, reply).await;
+        self.hand_over(flow, ticket, mutation, bytes, still, reply).await;
         Ok(())
     }
 
     /// Counts a data column's change into the parity.
     pub(crate) async fn delta(
         &mut self,
+        capability: &Capability,
         facts: &StoredFacts,
         delta: Delta,
         receiver: &mut Receiver,
@@ -102,7 +105,8 @@ impl Requests {
         }
         let from = delta.from;
         let to = delta.to;
-        let Some((body, ticket)) = self.body(to - from, delta.crcs, receiver, ticket).await? else {
+        let flow = flow_of(&self.core(), capability);
+        let Some((body, ticket)) = self.body(&flow, to - from, delta.crcs, receiver, ticket).await? else {
             return Ok(());
         };
         let body = match scaled(roles, from, body) {
@@ -146,7 +150,7 @@ impl Requests {
                 other => Refusal::new(Reason::Medium, format!("internal: a delta gave {other:?}")).into(),
             }));
         };
-        self.hand_over(ticket, mutation, to - from, always(), reply).await;
+        self.hand_over(flow, ticket, mutation, to - from, always(), reply).await;
         Ok(())
     }
 }

@@ -1,9 +1,11 @@
 //! A drive's configuration.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use braid_store::Options;
+use braid_store::disk::modelled::Device;
 use braid_transport::Limits;
 use braid_wire::token::Token;
 
@@ -79,11 +81,17 @@ pub struct Settings {
     /// Bytes a second that the drive's own scrub reads; 0: it runs none. Default 8 MiB: about 700 GB a day, a
     /// load that no disk notices. While clients read or write, it uses a quarter of that.
     pub scrub_rate: u64,
+    /// Modelled device whose time the drive's disk takes; `None`: the disk is as fast as it is.
+    pub disk_model: Option<Arc<Device>>,
+    /// True if a start without a known cost of the disk measures it, which takes up to 0.3 s. Default: no.
+    pub calibrate: bool,
+    /// Bytes a second of the drive's rail, for those who promise rates; 0 (the default): not known.
+    pub rail_bytes_per_second: u64,
     /// The clock that leases are counted on.
     pub clock: Clock,
     /// Simulated disk that has the drive's files and its store; `None`: they are in its directory.
     #[cfg(feature = "simulated")]
-    pub medium: Option<std::sync::Arc<dyn crate::medium::Medium>>,
+    pub medium: Option<Arc<dyn crate::medium::Medium>>,
 }
 
 impl Default for Settings {
@@ -102,6 +110,9 @@ impl Default for Settings {
             clean_share_percent: Options::default().clean_share_percent,
             sending: Sending::Auto,
             scrub_rate: SCRUB_RATE,
+            disk_model: None,
+            calibrate: false,
+            rail_bytes_per_second: 0,
             clock: Clock::Boottime,
             #[cfg(feature = "simulated")]
             medium: None,

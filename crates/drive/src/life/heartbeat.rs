@@ -11,16 +11,19 @@ use std::time::{Duration, Instant};
 use braid_store::Stat;
 use braid_transport::{ControlSession, Credentials, Limits, Mismatch, TransportError, host};
 use braid_wire::control::{
-    Admission, ControlReply, ControlRequest, FileSystem, Heartbeat, HeartbeatReply, ProcessMark,
+    Admission, ControlReply, ControlRequest, FileSystem, Heartbeat, HeartbeatReply, PROMISES_TOLD_MAX,
+    ProcessMark,
 };
-use braid_wire::data::ScrubState;
+use braid_wire::data::{DriveParts, ScrubState};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
+use crate::calibration::{Counters, Work};
 use crate::core::{Core, Timed};
 use crate::damage_checks;
 use crate::error::DriveError;
+use crate::life::clock::Moment;
 use crate::life::identity::{Directory, Identity};
 use crate::life::lease::Beat;
 use crate::life::stall::Stall;
@@ -73,6 +76,7 @@ pub(crate) async fn run(
         failures: 0,
         stored: (Instant::now(), 0),
         stall: Stall::default(),
+        told: None,
         saving: None,
     };
     loop {
@@ -134,6 +138,8 @@ pub(crate) struct Pulse {
     /// Time at which the manager's progress was last stored, and the stored value.
     stored: (Instant, u64),
     stall: Stall,
+    /// Costs of the parts that the manager was told in this session.
+    told: Option<DriveParts>,
     /// Task that stores mere progress: no heartbeat waits for it.
     saving: Option<JoinHandle<Result<(), DriveError>>>,
 }
@@ -154,12 +160,21 @@ impl Pulse {
         let stat = {
             let core = Arc::clone(core);
             // In a thread, as this asks the file system. If the disk hangs, heartbeats stop, as they should.
-            host::spawn_blocking(move || core.store.stat().unwrap_or_default()).await
+            host::spawn_blocking(move || {
+                let device = core.calibration().device();
+                let counters = device.and_then(Counters::now);
+                let work = Work { commits: core.store.commit_totals(), counters };
+                (core.store.stat().unwrap_or_default(), work)
+            })
+            .await
         };
-        let stat = stat.map_err(|error| Stop::Fatal(DriveError::Task(error)))?;
+        let (stat, work) = stat.map_err(|error| Stop::Fatal(DriveError::Task(error)))?;
         let mut session = match self.session.take() {
             Some(session) => session,
-            None => self.connect(core).await?,
+            None => {
+                self.told = None;
+                self.connect(core).await?
+            }
         };
         let sent = core.clock().now();
         let stalled_ms = self.stall.handle_look(core.store.commit_under_way(), sent);
@@ -168,7 +183,9 @@ impl Pulse {
             // drive.
             core.lease().handle_stall();
         }
-        let heartbeat = Heartbeat { stalled_ms, ..self.heartbeat(core, &stat, last) };
+        let parts = self.parts(core, work, sent);
+        let news = (self.told.as_ref() != Some(&parts)).then(|| parts.clone());
+        let heartbeat = Heartbeat { stalled_ms, parts: news, ..self.heartbeat(core, &stat, last) };
         let reply = match session.call(&ControlRequest::Heartbeat(heartbeat)).await? {
             ControlReply::Heartbeat(reply) => reply,
             other => {
@@ -190,6 +207,7 @@ impl Pulse {
             core.revoked().handle_time(session.head().now_ms);
         }
         if beat != Beat::OldTerm {
+            self.told = Some(parts);
             self.session = Some(session);
             self.restarted &= reply.admission != Admission::Serve;
             if self.is_held && is_judged(&reply, is_numbered) {
@@ -204,6 +222,22 @@ impl Pulse {
         }
         self.tell(beat, was_serving, &reply, last);
         Ok(self.interval)
+    }
+
+    /// The costs of the drive's parts, after what the disk did lately.
+    fn parts(&self, core: &Core, work: Work, now: Moment) -> DriveParts {
+        let mut calibration = core.calibration();
+        calibration.handle_traffic(core.traffic(), now);
+        let differs = calibration.handle_work(work, now);
+        let parts = calibration.parts();
+        drop(calibration);
+        let name = &self.identity.name;
+        if differs && parts.derate < 1000 {
+            warn!(drive = %name, permille = parts.derate, cause = %parts.derate_cause, "derated: fewer rates can be promised");
+        } else if differs {
+            info!(drive = %name, "no longer derated: its disk is as fast as calibrated");
+        }
+        parts
     }
 
     fn heartbeat(&self, core: &Core, stat: &Stat, last: Last) -> Heartbeat {
@@ -223,7 +257,7 @@ impl Pulse {
             restarted: self.restarted,
             epoch: core.readmission.epoch(),
             scrub: ScrubState { objects, ..core.scrub().state(stat) },
-            io: core.sent(),
+            io: core.io(),
             start: self.start,
             instance: self.identity.instance,
             log: core.store.last_record(),
@@ -233,6 +267,8 @@ impl Pulse {
             stalled_ms: 0,
             reads: core.latencies(Timed::Read).figures(core.clock().now()),
             commits: core.latencies(Timed::Commit).figures(core.clock().now()),
+            parts: None,
+            promises: core.gate.promises(PROMISES_TOLD_MAX),
         }
     }
 

@@ -4,9 +4,10 @@
 //! write the key, ask the manager to join. After a crash at any point the next start continues from what it
 //! finds. A store made for a join that the manager never heard of is empty and may be made again.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use braid_store::{Options, Store};
+use braid_store::{Options, Store, Turns};
 use braid_transport::{ControlSession, Credentials, Limits, TransportError, host};
 use braid_wire::Reason;
 use braid_wire::control::{ControlReply, JoinDrive};
@@ -14,6 +15,8 @@ use braid_wire::token::Token;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
+use crate::device::gate::Gate;
+use crate::device::own_work::StoreTurns;
 use crate::error::DriveError;
 use crate::life::config::Config;
 use crate::life::heartbeat::About;
@@ -32,8 +35,9 @@ pub(crate) fn store(
     directory: &Directory,
     identity: &Identity,
     config: &Config,
+    gate: &Arc<Gate>,
 ) -> Result<Store, DriveError> {
-    if let Some(store) = open(directory, identity, config)? {
+    if let Some(store) = open(directory, identity, config, Some(gate))? {
         return Ok(store);
     }
     let gone = || DriveError::StoreGone(directory.path().to_owned());
@@ -44,14 +48,15 @@ pub(crate) fn store(
     directory.discard_store()?;
     let dir = directory.store();
     format(directory, identity, config).map_err(|source| DriveError::Store { dir, source })?;
-    open(directory, identity, config)?.ok_or_else(gone)
+    open(directory, identity, config, Some(gate))?.ok_or_else(gone)
 }
 
-/// Opens the drive's store, if there is one. Blocks on the disk.
+/// Opens the drive's store, if there is one. Its own work has its turns at the gate. Blocks on the disk.
 pub(crate) fn open(
     directory: &Directory,
     identity: &Identity,
     config: &Config,
+    gate: Option<&Arc<Gate>>,
 ) -> Result<Option<Store>, DriveError> {
     let dir = directory.store();
     #[cfg(feature = "simulated")]
@@ -62,7 +67,9 @@ pub(crate) fn open(
     if !dir.exists() {
         return Ok(None);
     }
-    match Store::open(&dir, Some(who(identity)), options(config)) {
+    let turns = gate.map(|gate| Arc::new(StoreTurns(Arc::clone(gate))) as Arc<dyn Turns>);
+    let options = Options { turns, ..options(config) };
+    match Store::open(&dir, Some(who(identity)), options) {
         Ok((store, recovery)) => {
             info!(dir = %dir.display(), ?recovery, "store open");
             if recovery.damaged_count > 0 {
@@ -104,6 +111,8 @@ fn options(config: &Config) -> Options {
         segment_bytes: settings.segment_bytes.unwrap_or(Options::default().segment_bytes),
         clean_share_percent: settings.clean_share_percent,
         give_back: Some(GIVE_BACK),
+        device: settings.disk_model.clone(),
+        turns: None,
     }
 }
 

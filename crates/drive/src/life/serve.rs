@@ -6,16 +6,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_layout::DriveId;
+use braid_schedule::DeviceCost;
 use braid_store::Store;
 use braid_transport::{Credentials, Listener, host, raise_descriptors};
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::{info, warn};
 
+use crate::calibration::Calibration;
 use crate::connections::connection;
 use crate::connections::room::PeerSlots;
 use crate::core::Core;
 use crate::damage::Damage;
+use crate::device::gate::{CloseOnDrop, Gate};
+use crate::device::rail::Rails;
 use crate::error::DriveError;
 use crate::life::config::Config;
 use crate::life::heartbeat::{self, About, Pulse};
@@ -25,7 +29,7 @@ use crate::life::{join, startup_identity};
 use crate::parity::forwarder::Forwarder;
 use crate::parity::sisters::Sisters;
 use crate::readmission::ReadmissionFence;
-use crate::{damage_checks, scrub, scrubber};
+use crate::{calibration, damage_checks, scrub, scrubber};
 
 /// Pause after the system refuses to accept a connection, because it has run out of a resource.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -69,12 +73,16 @@ pub async fn run(
             Ok(Err(_)) | Err(_) => Ok(()),
         };
     };
-    let Prepared { directory, mut identity, manager, listener, room, store, about } = prepared?;
+    let Prepared { directory, mut identity, manager, listener, room, gate, store, about } = prepared?;
+    let _closing = CloseOnDrop(Arc::clone(&gate));
     let capacity = store.stat().map(|stat| stat.capacity).unwrap_or_default();
     let joining = join::join(&directory, &mut identity, &manager, &config, &about, capacity);
-    let joined = unless(&mut shutdown, joining).await;
+    let calibrating = calibrated(&directory, &config);
+    let joined = unless(&mut shutdown, async { tokio::try_join!(joining, calibrating) }).await;
     let core = match joined {
-        Some(Ok(())) => core(&identity, &manager, store.clone(), room, &config, &directory),
+        Some(Ok(((), calibration))) => {
+            core(&identity, &manager, store.clone(), room, gate, &config, &directory, calibration)
+        }
         Some(Err(error)) => Err(error),
         None => {
             info!(%manager, "the drive was stopped before it had joined the cluster");
@@ -95,6 +103,10 @@ pub async fn run(
     let _ = ready.send(is_ready(&identity, &manager, address, &core));
     info!(drive = %identity.name, id = %identity.drive, %address, "listening");
     let verifying = verify(&core, &directory, &closing);
+    let mut keeping_time = JoinSet::new();
+    keeping_time.spawn(Arc::clone(&core.gate).keep_time());
+    let rails = core.rails.iter().flat_map(Rails::gates);
+    let _closing_rails: Vec<CloseOnDrop> = rails.map(|gate| CloseOnDrop(Arc::clone(gate))).collect();
     let beating = heartbeat::run(Arc::clone(&core), directory, identity, manager, about, closing.clone());
     let mut heartbeats = tokio::spawn(beating);
     let mut connections = JoinSet::new();
@@ -132,14 +144,24 @@ pub async fn run(
     ended
 }
 
-/// Starts the tasks that verify stored units: the scrub of all units, and the verifier of doubted ones.
+/// Starts the tasks that verify stored units (the scrub of all units, the verifier of doubted ones), and the
+/// one that calibrates.
 fn verify(
     core: &Arc<Core>,
     directory: &Arc<Directory>,
     closing: &watch::Receiver<bool>,
-) -> [JoinHandle<()>; 2] {
+) -> [JoinHandle<()>; 3] {
     let scrubbing = scrubber::run(Arc::clone(core), Arc::clone(directory), closing.clone());
-    [tokio::spawn(scrubbing), tokio::spawn(damage_checks::run(Arc::clone(core), closing.clone()))]
+    let calibrating = calibration::task::serve(Arc::clone(core), Arc::clone(directory), closing.clone());
+    let checking = damage_checks::run(Arc::clone(core), closing.clone());
+    [tokio::spawn(scrubbing), tokio::spawn(checking), tokio::spawn(calibrating)]
+}
+
+/// The drive's calibration, after a short run if it has none yet: nothing is served before that.
+async fn calibrated(directory: &Arc<Directory>, config: &Config) -> Result<Calibration, DriveError> {
+    let directory = Arc::clone(directory);
+    in_thread(config.clone(), move |config| Ok(calibration::task::at_start(&directory, &config.settings)))
+        .await
 }
 
 fn is_ready(identity: &Identity, manager: &str, address: SocketAddr, core: &Core) -> Ready {
@@ -176,7 +198,7 @@ async fn end<T>(mut task: JoinHandle<T>, wait: Duration) {
     }
 }
 
-async fn end_all(tasks: [JoinHandle<()>; 2], wait: Duration) {
+async fn end_all(tasks: [JoinHandle<()>; 3], wait: Duration) {
     for task in tasks {
         end(task, wait).await;
     }
@@ -247,6 +269,7 @@ struct Prepared {
     manager: String,
     listener: Listener,
     room: PeerSlots,
+    gate: Arc<Gate>,
     store: Store,
     about: About,
 }
@@ -272,9 +295,11 @@ async fn prepare(config: &Config) -> Result<Prepared, DriveError> {
     let listener = Listener::bind_with(&config.listen, settings.limits, room.capacity()).await?;
     let directory = Arc::new(directory);
     let opening = identity.clone();
+    let gate = Gate::new(DeviceCost::FREE, settings.reads_max.max(1));
     let store = {
         let directory = Arc::clone(&directory);
-        in_thread(config.clone(), move |config| join::store(&directory, &opening, &config)).await?
+        let gate = Arc::clone(&gate);
+        in_thread(config.clone(), move |config| join::store(&directory, &opening, &config, &gate)).await?
     };
     let about = About {
         address: config.advertise.clone().unwrap_or_else(|| listener.local_address().to_string()),
@@ -284,7 +309,7 @@ async fn prepare(config: &Config) -> Result<Prepared, DriveError> {
             .display()
             .to_string(),
     };
-    Ok(Prepared { directory, identity, manager, listener, room, store, about })
+    Ok(Prepared { directory, identity, manager, listener, room, gate, store, about })
 }
 
 fn core(
@@ -292,8 +317,10 @@ fn core(
     manager: &str,
     store: Store,
     room: PeerSlots,
+    gate: Arc<Gate>,
     config: &Config,
     directory: &Directory,
+    calibration: Calibration,
 ) -> Result<Core, DriveError> {
     let Some(master) = &identity.master else { return Err(DriveError::NoToken(directory.path().to_owned())) };
     let fence = if identity.was_out { ReadmissionFence::closed } else { ReadmissionFence::open };
@@ -302,8 +329,16 @@ fn core(
     let identity = (identity.cluster, identity.drive);
     let credentials = Credentials::of_drive(identity.0, identity.1, master);
     let sisters = Sisters::new(manager.to_owned(), credentials, config.settings.limits);
-    let parts = (lease, readmission, scrub::load(directory), room);
-    Ok(Core::new(identity, master, store, parts, Forwarder::new(sisters), config.settings.clone()))
+    let parts = (lease, readmission, scrub::load(directory), room, gate);
+    Ok(Core::new(
+        identity,
+        master,
+        store,
+        parts,
+        Forwarder::new(sisters),
+        calibration,
+        config.settings.clone(),
+    ))
 }
 
 async fn in_thread<T: Send + 'static>(

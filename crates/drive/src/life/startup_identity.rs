@@ -74,7 +74,7 @@ fn fresh(config: &Config, token: &Token) -> Result<Identity, DriveError> {
 
 /// Returns true if the drive's store holds objects. If that cannot be determined, it is an error.
 fn holds_objects(directory: &Directory, identity: &Identity, config: &Config) -> Result<bool, DriveError> {
-    let Some(store) = join::open(directory, identity, config)? else { return Ok(false) };
+    let Some(store) = join::open(directory, identity, config, None)? else { return Ok(false) };
     let failed = |source| DriveError::Store { dir: directory.store(), source };
     let objects = store.stat().map_err(failed)?.objects;
     store.close().map_err(failed)?;

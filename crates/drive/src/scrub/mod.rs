@@ -37,7 +37,7 @@ use pace::Pace;
 
 pub(crate) use pace::Clients;
 pub(crate) use record::{load, save as save_progress};
-pub(crate) use walk::{Step, lost, step};
+pub(crate) use walk::{STEP_BYTES, Step, lost, step};
 
 /// Rest between the end of a pass and the drive's own next one, in milliseconds: a day.
 const REST_MS: u64 = 24 * 60 * 60 * 1000;

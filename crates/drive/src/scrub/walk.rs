@@ -9,7 +9,7 @@ use braid_wire::data::{ColumnMap, DamagedUnit, LostKeys, SCRUB_DAMAGED_MAX, Wron
 use super::Position;
 
 /// Number of bytes after which a step ends: small units are verified together.
-const STEP_BYTES: u64 = 1 << 20;
+pub(crate) const STEP_BYTES: u64 = 1 << 20;
 /// The most units of one step.
 const STEP_UNITS: usize = 256;
 /// The most objects of one step: most objects may have nothing to verify.

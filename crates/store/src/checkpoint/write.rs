@@ -14,6 +14,9 @@ use crate::index::locked::Locked;
 /// Pages are gathered into writes of about this many bytes.
 const WRITE_BYTES: usize = 1 << 20;
 
+/// Waits for a turn at the disk in which so many bytes are written.
+pub(crate) type Turn<'a> = &'a dyn Fn(u64) -> Option<Box<dyn Send>>;
+
 /// Writes checkpoint `number` of `index` and renames it to its final name. If that fails, the unfinished file
 /// is removed, unless it was renamed already.
 pub(crate) fn write(
@@ -22,6 +25,7 @@ pub(crate) fn write(
     superblock: &Superblock,
     number: u32,
     syncing: Syncing,
+    turn: Turn<'_>,
 ) -> io::Result<KeptCheckpoint> {
     let disk = files.disk();
     // Formatting the store made the directory. It is made again here in case the owner has deleted it.
@@ -32,7 +36,7 @@ pub(crate) fn write(
     }
     let temporary = new_name(number);
     tolerate(io::ErrorKind::NotFound, disk.remove(&temporary))?;
-    let written = write_new(files, index, superblock, number, syncing).and_then(|kept| {
+    let written = write_new(files, index, superblock, number, syncing, turn).and_then(|kept| {
         disk.rename(&temporary, &file_name(number))?;
         if syncing.is_on() {
             disk.sync_dir(DIR)?;
@@ -51,6 +55,7 @@ fn write_new(
     superblock: &Superblock,
     number: u32,
     syncing: Syncing,
+    turn: Turn<'_>,
 ) -> io::Result<KeptCheckpoint> {
     let file = files.disk().create(&new_name(number))?;
     let mut end = begin(index, superblock, number);
@@ -85,8 +90,11 @@ fn write_new(
             buffer.extend_from_slice(&head.encode(entries));
             pages += 1;
             if buffer.len() >= WRITE_BYTES {
+                let bytes = u64::try_from(buffer.len()).expect("a length");
+                let _turn = turn(bytes);
                 write_full(&*file, &[&buffer], at)?;
-                at += u64::try_from(buffer.len()).expect("a length");
+                file.start_writing(at..at + bytes)?;
+                at += bytes;
                 buffer.clear();
             }
         }

@@ -1,9 +1,10 @@
 //! The disk under a store: files by name in one directory, and the operations on them.
 //!
 //! The disk is a trait with several implementations: [`Directory`] is the operating system's, the one for
-//! tests is in memory and fails on demand (feature `faulty-disk`, which no binary has). Names are relative to
-//! the store's directory and use `/`; the directory itself is the empty name. All methods can be called from
-//! any thread.
+//! tests is in memory and fails on demand (feature `faulty-disk`, which no binary has), and
+//! [`modelled::Modelled`] makes another disk take the time of a modelled device. Names are relative to the
+//! store's directory and use `/`; the directory itself is the empty name. All methods can be called from any
+//! thread.
 //!
 //! The store's requirements are in `docs/format-store.md` ("What the medium is assumed to guarantee"): bytes
 //! are durable after a sync of their file, names after a sync of their directory, and nothing before that.
@@ -11,6 +12,7 @@
 mod directory;
 #[cfg(any(test, feature = "faulty-disk"))]
 pub mod memory;
+pub mod modelled;
 pub mod private;
 pub(crate) mod residency;
 pub(crate) mod salvage_read;

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::mutex::{Condvar, Mutex};
 use crate::threads::shared::Shared;
 use crate::threads::{OnEnd, reclaim};
+use crate::turns::OwnWork;
 
 /// Number of checkpoints that are kept.
 pub(crate) const KEPT: usize = 2;
@@ -223,7 +224,10 @@ fn one(shared: &Shared) -> Result<(), Error> {
     let checkpointer = &shared.checkpointer;
     let once = || {
         let number = checkpointer.number();
-        write(&shared.files, &shared.index, &shared.superblock, number, shared.syncing).inspect_err(|_| {
+        let is_awaited = || checkpointer.state.lock().closed;
+        let turn = |bytes| shared.turn(OwnWork::Checkpoint, 0, bytes, &is_awaited);
+        let Shared { files, index, superblock, .. } = shared;
+        write(files, index, superblock, number, shared.syncing, &turn).inspect_err(|_| {
             // Writing failed, but the file may have got its final name already.
             if remove(shared, &[number]).is_err() {
                 checkpointer.state.lock().doubtful.push(number);

@@ -26,9 +26,13 @@ use crate::index::extent::Few;
 use crate::queue::CleanRound;
 use crate::stored_extent::{self, Patience, Stored, stored};
 use crate::threads::shared::Shared;
+use crate::turns::OwnWork;
 
 /// The most bytes of a batch of moves. A foreground commit may have to wait for one.
 const MOVE_BATCH_BYTES_MAX: u64 = 8 << 20;
+
+/// The most bytes of a batch of moves where others need the disk as well: so long it is not theirs.
+const TURN_BYTES_MAX: u64 = 2 << 20;
 
 /// The most segments that are emptied together.
 const VICTIMS_MAX: usize = 16;
@@ -67,7 +71,8 @@ struct Victims {
 
 impl Cleaner {
     pub(crate) fn new(shared: Arc<Shared>) -> Cleaner {
-        let batch_bytes = move_batch_bytes(shared.segment_bytes);
+        let most = if shared.turns.is_some() { TURN_BYTES_MAX } else { MOVE_BATCH_BYTES_MAX };
+        let batch_bytes = move_batch_bytes(shared.segment_bytes).min(most);
         let rest = GivingBack::default();
         Cleaner { shared, batch_bytes, costs: BTreeMap::new(), aside: BTreeSet::new(), rest }
     }
@@ -236,19 +241,36 @@ impl Cleaner {
         let mut moved = 0;
         let mut moves = Vec::new();
         let mut bytes = 0;
+        let mut turn = None;
         for run in runs {
+            if turn.is_none() {
+                turn = self.turn(effort);
+            }
             let Some(read) = self.read(&run) else { continue };
             bytes += run.disk_bytes();
             moves.push(read);
             if bytes >= self.batch_bytes {
-                moved += self.commit(std::mem::take(&mut moves), effort)?;
+                let written = self.commit(std::mem::take(&mut moves), effort)?;
+                moved += written;
+                turn = None;
+                self.rest_after(written, effort);
                 bytes = 0;
             }
         }
         if !moves.is_empty() {
-            moved += self.commit(moves, effort)?;
+            let written = self.commit(moves, effort)?;
+            moved += written;
+            drop(turn);
+            self.rest_after(written, effort);
         }
         Ok(moved)
+    }
+
+    /// Waits for the disk, as long as nobody waits for the cleaner.
+    fn turn(&self, effort: Effort) -> Option<Box<dyn Send>> {
+        let bytes = self.batch_bytes;
+        let is_awaited = || effort == Effort::Urgent || self.shared.cleaning.is_wanted_elsewhere(effort);
+        self.shared.turn(OwnWork::Cleaning, bytes, bytes, &is_awaited)
     }
 
     /// Read and verify a run. `None` if it is not live any more, or cannot be read.
@@ -336,10 +358,14 @@ impl Cleaner {
         self.shared.queue.push_move_batch(MoveBatch { moves, reply });
         let bytes = answer.recv().unwrap_or(Err(Error::Closed))?;
         self.shared.cleaning.on_moved(bytes, effort);
+        Ok(bytes)
+    }
+
+    /// Rests after moves in an idle store, in which nothing is to be noticed of them.
+    fn rest_after(&self, bytes: u64, effort: Effort) {
         if effort == Effort::Idle {
             self.shared.cleaning.pause(idle::time_for(bytes));
         }
-        Ok(bytes)
     }
 
     /// Request the checkpoint after which empty segments can be freed, if they are worth one.

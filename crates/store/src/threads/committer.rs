@@ -235,7 +235,9 @@ impl Committer {
             self.shared.cleaning.on_written(bytes, gathered.free);
             if self.shared.syncing.is_on() {
                 let requests = gathered.entries.len() + waiting.len() + self.shared.queue.len();
-                self.delay = CommitDelay::after(bytes, requests, began.elapsed());
+                let took = began.elapsed();
+                self.shared.commit_totals.lock().count(bytes, took);
+                self.delay = CommitDelay::after(bytes, requests, took);
             }
         }
         for ((record, _), reply) in gathered.entries.iter().zip(gathered.replies) {

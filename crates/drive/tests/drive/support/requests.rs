@@ -5,7 +5,7 @@ use braid_layout::{
     Version, version::Lease,
 };
 use braid_transport::TransportError;
-use braid_wire::capability::{Capability, LeaseKind, Protection, Rights};
+use braid_wire::capability::{Capability, LeaseKind, Promise, Protection, Rights};
 use braid_wire::checksum::block_crcs;
 use braid_wire::data::{
     Address, Attributes, ColumnMap, Create, DriveReply, DriveRequest, Expect, Listing, PartitionSet, Read,
@@ -34,7 +34,8 @@ pub fn object_level() -> Capability {
         from: 0,
         to: u64::MAX,
         expires_ms: EXPIRES_MS,
-        reservation: 0,
+        promise: Promise::NONE,
+        client: ClientId::NONE,
         key_epoch: 1,
         g: G,
         set: ColumnMask::all(3),
@@ -43,7 +44,6 @@ pub fn object_level() -> Capability {
         kind: LeaseKind::Exclusive,
         first_stripe: 0,
         end_stripe: u64::MAX,
-        rate: 0,
         protection: Protection::Integrity,
         holder: DriveId(0),
         map: [0; 16],

@@ -1,0 +1,466 @@
+//! The gate before the disk: requests wait here, in no thread and with no place of anything else, until the
+//! scheduler has them go.
+//!
+//! What goes holds a [`Slot`] until the disk has done it. The scheduler lets only so much device time be in
+//! flight: so a request that is due is not behind many others in the store's queue or the kernel's.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use braid_layout::ReservationId;
+use braid_schedule::{
+    Actual, Background, BackgroundRate, Cause, Config, DeviceCost, Direction, Flow, FlowFigures, FlowId,
+    Next, Request, Scheduler, Ticket,
+};
+use braid_wire::control::PromiseRow;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+/// Writes in flight at most: they wait for a commit together.
+const WRITES_IN_FLIGHT: usize = 1024;
+/// Longest wait of best effort: clients take a drive for lost that does not answer for 8 s.
+const WAIT_MAX_NS: u64 = 4_000_000_000;
+/// Interval between two looks for requests that have waited too long.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Difference of the manager's clock beyond which the ends of promises are reckoned anew.
+const CLOCKS_APART_MS: u64 = 100;
+
+/// A request that waits.
+struct Waiting {
+    direction: Direction,
+    /// Time at which it came, in the scheduler's nanoseconds.
+    entered_ns: u64,
+    /// Called when the request's turn has come.
+    begin: Box<dyn FnOnce(Slot) + Send>,
+}
+
+/// The gate before a drive's disk.
+pub(crate) struct Gate {
+    state: Mutex<State>,
+    /// Reads in flight at most: each takes a thread.
+    reads_max: usize,
+    runtime: Handle,
+    /// The beginning of the scheduler's time.
+    began: Instant,
+    /// Notified when work waits for a time.
+    alarm: Notify,
+}
+
+struct State {
+    scheduler: Scheduler<Waiting>,
+    cost: DeviceCost,
+    /// Reads, and writes, that have gone and are not done.
+    reads: usize,
+    writes: usize,
+    /// The drive has ended: nothing goes any more.
+    is_closed: bool,
+    /// Milliseconds by which the manager's clock is ahead of the scheduler's.
+    manager_ahead_ms: u64,
+    /// A thread is beginning what may go: it also begins what may go meanwhile.
+    is_turning: bool,
+}
+
+/// A request's place at the disk, until it is dropped.
+pub(crate) struct Slot {
+    gate: Arc<Gate>,
+    /// `None` if the request did not wait, or has given its place back.
+    ticket: Option<Ticket>,
+    direction: Direction,
+    actual: Option<Actual>,
+}
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slot").field("direction", &self.direction).finish_non_exhaustive()
+    }
+}
+
+impl Gate {
+    /// A gate for a disk with these costs; at most `reads_max` reads are in flight, each of which takes a
+    /// thread. Called within the runtime in which requests are carried out.
+    pub(crate) fn new(cost: DeviceCost, reads_max: usize) -> Arc<Gate> {
+        Gate::since(Instant::now(), cost, reads_max)
+    }
+
+    /// A gate whose times are those of this one.
+    pub(crate) fn beside(&self, cost: DeviceCost, reads_max: usize) -> Arc<Gate> {
+        Gate::since(self.began, cost, reads_max)
+    }
+
+    fn since(began: Instant, cost: DeviceCost, reads_max: usize) -> Arc<Gate> {
+        let scheduler = Scheduler::new(config(&cost, reads_max));
+        Arc::new(Gate {
+            state: Mutex::new(State {
+                scheduler,
+                cost,
+                reads: 0,
+                writes: 0,
+                is_closed: false,
+                manager_ahead_ms: 0,
+                is_turning: false,
+            }),
+            reads_max,
+            runtime: Handle::current(),
+            began,
+            alarm: Notify::new(),
+        })
+    }
+
+    /// Wakes work that waits for a time, and drops what has waited too long. Runs until it is dropped.
+    pub(crate) async fn keep_time(self: Arc<Gate>) {
+        let mut look = Instant::now() + LOOK_EVERY;
+        loop {
+            let alarm = self.alarm.notified();
+            let wait = self.turn().map(|at_ns| self.began + Duration::from_nanos(at_ns));
+            let at = wait.map_or(look, |at| at.min(look));
+            tokio::select! { () = sleep_until(at) => {}, () = alarm => {} }
+            if Instant::now() >= look {
+                look = Instant::now() + LOOK_EVERY;
+                drop(self.too_late());
+            }
+        }
+    }
+
+    /// Takes out best effort that has waited so long that its clients would soon take the drive for lost. It
+    /// is refused as it is dropped, and comes again.
+    fn too_late(&self) -> Vec<Waiting> {
+        let now = self.now_ns();
+        let is_best_effort = |id| matches!(id, FlowId::BestEffort { .. } | FlowId::Uncovered(_));
+        let is_late = |waiting: &Waiting| now.saturating_sub(waiting.entered_ns) > WAIT_MAX_NS;
+        let mut state = self.state();
+        state.scheduler.remove(now, |id, waiting| is_best_effort(id) && is_late(waiting))
+    }
+
+    /// Takes other costs, as after a calibration.
+    pub(crate) fn set_cost(&self, cost: DeviceCost) {
+        let now = self.now_ns();
+        let mut state = self.state();
+        state.cost = cost;
+        state.scheduler.set_config(config(&cost, self.reads_max));
+        for kind in Background::ALL {
+            let rate = BackgroundRate::of_share(kind, &cost);
+            state.scheduler.set_background(now, kind, &rate);
+        }
+    }
+
+    /// Costs of the disk.
+    pub(crate) fn cost(&self) -> DeviceCost {
+        self.state().cost
+    }
+
+    /// Figures of reservations that the scheduler knows, at most `count` of them.
+    pub(crate) fn promises(&self, count: usize) -> Vec<PromiseRow> {
+        let state = self.state();
+        let of = |flow: FlowFigures| match flow.flow {
+            FlowId::Reserved(reservation) => Some(PromiseRow {
+                reservation: ReservationId(reservation),
+                late: flow.figures.late,
+                beyond_rate: flow.figures.late_by(Cause::Rate),
+                in_queue: flow.figures.late_by(Cause::Queue),
+                at_disk: flow.figures.late_by(Cause::Device),
+                worst_us: flow.figures.worst_lateness_ns / 1000,
+            }),
+            _ => None,
+        };
+        state.scheduler.figures().filter_map(of).take(count).collect()
+    }
+
+    /// Number of reads that have gone and are not done.
+    pub(crate) fn reads_in_flight(&self) -> usize {
+        self.state().reads
+    }
+
+    /// The scheduler's time at which the manager's clock shows `at_ms`; it shows `now_ms` now, or is not
+    /// known. The clocks' difference is kept until it has changed by more than [`CLOCKS_APART_MS`], so that
+    /// the same time is always the same.
+    pub(crate) fn at_manager_ms(&self, at_ms: u64, now_ms: Option<u64>) -> u64 {
+        let own_ms = self.now_ns() / 1_000_000;
+        let mut state = self.state();
+        if let Some(now_ms) = now_ms {
+            let ahead_ms = now_ms.saturating_sub(own_ms);
+            if state.manager_ahead_ms.abs_diff(ahead_ms) > CLOCKS_APART_MS {
+                state.manager_ahead_ms = ahead_ms;
+            }
+        }
+        at_ms.saturating_sub(state.manager_ahead_ms).saturating_mul(1_000_000)
+    }
+
+    /// The scheduler's present time, in nanoseconds.
+    pub(crate) fn now_ns(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Has `begin` called when it is the request's turn, here or in another thread. `begin` must not block.
+    pub(crate) fn enter(
+        self: &Arc<Gate>,
+        flow: Flow,
+        direction: Direction,
+        bytes: u64,
+        begin: impl FnOnce(Slot) + Send + 'static,
+    ) {
+        let cost_ns = self.state().cost_ns(direction, bytes);
+        self.enter_at(flow, direction, bytes, cost_ns, begin);
+    }
+
+    /// As [`Gate::enter`], for work that reads and then writes in one turn.
+    pub(crate) fn enter_both(
+        self: &Arc<Gate>,
+        flow: Flow,
+        read: u64,
+        written: u64,
+        begin: impl FnOnce(Slot) + Send + 'static,
+    ) {
+        let cost_ns = {
+            let state = self.state();
+            let reading = if read > 0 { state.cost_ns(Direction::Read, read) } else { 0 };
+            reading.saturating_add(state.cost_ns(Direction::Write, written))
+        };
+        self.enter_at(flow, Direction::Write, read.saturating_add(written), cost_ns, begin);
+    }
+
+    fn enter_at(
+        self: &Arc<Gate>,
+        flow: Flow,
+        direction: Direction,
+        bytes: u64,
+        cost_ns: u64,
+        begin: impl FnOnce(Slot) + Send + 'static,
+    ) {
+        let now = self.now_ns();
+        let item = Waiting { direction, entered_ns: now, begin: Box::new(begin) };
+        let mut state = self.state();
+        if state.is_closed {
+            drop(state);
+            return drop(item);
+        }
+        let submitted = state.scheduler.submit(now, Request { flow, direction, bytes, cost_ns, item });
+        drop(state);
+        if let Err(refused) = submitted {
+            // More of this flow wait than all connections may have unanswered.
+            let _runtime = self.runtime.enter();
+            return (refused.item.begin)(Slot {
+                gate: Arc::clone(self),
+                ticket: None,
+                direction,
+                actual: None,
+            });
+        }
+        if self.turn().is_some() {
+            self.alarm.notify_one();
+        }
+    }
+
+    /// Drops all that waits, and all that comes.
+    fn close(&self) {
+        let now = self.now_ns();
+        let mut state = self.state();
+        state.is_closed = true;
+        let waiting = state.scheduler.drain(now);
+        drop(state);
+        drop(waiting);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins all that may go, unless another thread does. Returns the time for which work waits, if only
+    /// such work is left. (A request may be done at once, so this may be called while it runs.)
+    fn turn(self: &Arc<Gate>) -> Option<u64> {
+        let mut state = self.state();
+        if std::mem::replace(&mut state.is_turning, true) {
+            return None;
+        }
+        let turning = Turning(self);
+        let wait = loop {
+            let (waiting, ticket) = match state.scheduler.next(self.now_ns()) {
+                Next::Go { item, ticket } => (item, ticket),
+                Next::WaitUntil(at_ns) => break Some(at_ns),
+                Next::Full | Next::Empty => break None,
+            };
+            let Waiting { direction, begin, .. } = waiting;
+            *state.in_flight(direction) += 1;
+            drop(state);
+            {
+                let _runtime = self.runtime.enter();
+                begin(Slot { gate: Arc::clone(self), ticket: Some(ticket), direction, actual: None });
+            }
+            state = self.state();
+        };
+        state.is_turning = false;
+        std::mem::forget(turning);
+        wait
+    }
+}
+
+/// Lets other threads begin work again if this one has panicked in between.
+struct Turning<'a>(&'a Gate);
+
+impl Drop for Turning<'_> {
+    fn drop(&mut self) {
+        self.0.state().is_turning = false;
+    }
+}
+
+impl State {
+    /// Number of requests in this direction that have gone and are not done.
+    fn in_flight(&mut self, direction: Direction) -> &mut usize {
+        match direction {
+            Direction::Read => &mut self.reads,
+            Direction::Write => &mut self.writes,
+        }
+    }
+
+    /// Device time of a request. A write goes to the end of the log, without positioning; the first of those
+    /// that share a commit pays for the commit.
+    fn cost_ns(&self, direction: Direction, bytes: u64) -> u64 {
+        match direction {
+            Direction::Read => self.cost.time_ns(direction, bytes),
+            Direction::Write => {
+                let payload = self.cost.append_ns(bytes);
+                match self.writes {
+                    0 => payload.saturating_add(self.cost.commit_ns()),
+                    _ => payload,
+                }
+            }
+        }
+    }
+}
+
+impl Slot {
+    /// The disk did nothing for the request after all: its bytes were in memory.
+    pub(crate) fn did_nothing(mut self) {
+        self.actual = Some(Actual { bytes: 0, cost_ns: 0 });
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let Some(ticket) = self.ticket.take() else { return };
+        let now = self.gate.now_ns();
+        let mut state = self.gate.state();
+        *state.in_flight(self.direction) -= 1;
+        state.scheduler.done(ticket, now, self.actual);
+        drop(state);
+        if self.gate.turn().is_some() {
+            self.gate.alarm.notify_one();
+        }
+    }
+}
+
+/// Closes the gate when it is dropped: what waits holds the drive's state, which holds the gate.
+pub(crate) struct CloseOnDrop(pub(crate) Arc<Gate>);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+fn config(cost: &DeviceCost, reads_max: usize) -> Config {
+    let usual = Config::for_device(cost);
+    Config { reads_in_flight: reads_max, writes_in_flight: WRITES_IN_FLIGHT, ..usual }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use braid_schedule::{Charge, DirectionCost};
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// A disk of 100 MB/s: 10 ms for each MiB, of which three are in flight.
+    fn gate() -> Arc<Gate> {
+        let way = DirectionCost { operation_ns: 0, bytes_per_second: 100 << 20 };
+        let cost = DeviceCost { charge: Charge::Sum, read: way, write: way, sync_ns: 0 };
+        let gate = Gate::new(cost, 32);
+        gate.set_cost(cost);
+        gate
+    }
+
+    fn client(client: u64) -> Flow {
+        Flow::BestEffort { tenant: 1, client }
+    }
+
+    /// Enters reads of a MiB each; what has begun is received with its slot.
+    fn enter(gate: &Arc<Gate>, flow: Flow, count: usize) -> mpsc::Receiver<Slot> {
+        let (begun, slots) = mpsc::channel();
+        for _ in 0..count {
+            let begun = begun.clone();
+            gate.enter(flow, Direction::Read, MIB, move |slot| {
+                let _ = begun.send(slot);
+            });
+        }
+        slots
+    }
+
+    #[tokio::test]
+    async fn as_much_as_fits_goes_and_the_rest_when_something_is_done() {
+        let gate = gate();
+        let slots = enter(&gate, client(1), 10);
+        let mut held: Vec<Slot> = slots.try_iter().collect();
+        let depth = held.len();
+        assert!((2..10).contains(&depth), "{depth}");
+        assert_eq!(gate.reads_in_flight(), depth);
+        for left in (0..10 - depth).rev() {
+            drop(held.pop());
+            held.extend(slots.try_iter());
+            assert_eq!(held.len(), depth, "{left} are left");
+        }
+        held.clear();
+        assert_eq!((slots.try_iter().count(), gate.reads_in_flight()), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn one_client_with_many_requests_does_not_hold_up_another() {
+        let gate = gate();
+        let many = enter(&gate, client(1), 200);
+        let mut held: Vec<Slot> = many.try_iter().collect();
+        let few = enter(&gate, client(2), 1);
+        drop(held.pop());
+        held.extend(many.try_iter());
+        drop(held.pop());
+        held.extend(many.try_iter());
+        assert_eq!(few.try_iter().count(), 1, "its turn comes before the other 190");
+    }
+
+    #[tokio::test]
+    async fn requests_that_are_done_at_once_do_not_pile_up_on_the_stack() {
+        let gate = gate();
+        let held: Vec<Slot> = enter(&gate, client(1), 3).try_iter().collect();
+        let (begun, done) = mpsc::channel();
+        for _ in 0..50_000 {
+            let begun = begun.clone();
+            gate.enter(client(2), Direction::Read, MIB, move |slot| {
+                drop(slot);
+                let _ = begun.send(());
+            });
+        }
+        drop(held);
+        assert_eq!(done.try_iter().count(), 50_000);
+    }
+
+    #[tokio::test]
+    async fn a_closed_gate_drops_what_waits_and_what_comes() {
+        let gate = gate();
+        let slots = enter(&gate, client(1), 10);
+        drop(CloseOnDrop(Arc::clone(&gate)));
+        let begun: Vec<Slot> = slots.try_iter().collect();
+        drop(begun);
+        let later = enter(&gate, client(1), 1);
+        assert_eq!((slots.try_iter().count(), later.try_iter().count()), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn what_was_in_memory_uses_nothing_up() {
+        let gate = gate();
+        let slots = enter(&gate, client(1), 1);
+        slots.try_iter().for_each(Slot::did_nothing);
+        assert_eq!(gate.reads_in_flight(), 0);
+    }
+}
