@@ -28,6 +28,7 @@ use braid_meta::rules::jobs::JobBoard;
 use braid_meta::rules::leadership::Leadership;
 use braid_meta::rules::leases::Leases;
 use braid_meta::rules::operations::{Once, Operation, OperationResult, Operations, recorded, remember};
+use braid_meta::rules::reservations::Reservations;
 use braid_meta::rules::space::{candidate, has_room};
 use braid_meta::rules::watchers::{LEASE_MS, Told, Watchers};
 use braid_meta::tree::files::columns_on;
@@ -41,6 +42,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::asker::asker;
 use crate::drive_calls::DriveCalls;
+use crate::rates::books::Books;
 use crate::sessions::lock_table::Locking;
 use crate::sessions::session_slots::SessionSlots;
 use crate::time::ManagerClock;
@@ -105,6 +107,9 @@ pub struct Core {
     pub(crate) balance: Mutex<Balance>,
     pub(crate) jobs: Mutex<JobBoard>,
     pub(crate) relayouts: Mutex<Reasons>,
+    pub(crate) reservations: Mutex<Reservations>,
+    /// The bookings of all drives. Held while a reservation is decided on: one at a time.
+    pub(crate) books: tokio::sync::Mutex<Books>,
     pub(crate) watchers: Mutex<Watchers>,
     pub(crate) locking: Locking,
     /// Signals that there are news for clients that watch.
@@ -205,6 +210,11 @@ impl Core {
     /// Reasons, for people, why files are not laid out anew yet.
     pub fn relayouts(&self) -> MutexGuard<'_, Reasons> {
         self.relayouts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The reservations of data rates.
+    pub fn reservations(&self) -> MutexGuard<'_, Reservations> {
+        self.reservations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Files without a lease whose procedure was left undone.

@@ -27,6 +27,7 @@ mod columns;
 mod drive_calls;
 mod jobs;
 mod leading;
+mod rates;
 mod time;
 mod together;
 

@@ -16,7 +16,7 @@ use braid_layout::{ClientId, ClusterId, DriveId, FileId, LockSession};
 use braid_meta::records::db::Db;
 use braid_meta::records::inodes::has_untold;
 use braid_meta::records::kv::Kv;
-use braid_meta::records::schema::{ClusterRecord, DriveRecord, key, table};
+use braid_meta::records::schema::{ClusterRecord, DriveRecord, ReservationRecord, key, table};
 use braid_meta::records::tx::Tx;
 use braid_meta::records::upgrade::upgrade;
 use braid_meta::rules::drives::{DriveTable, margin_ms};
@@ -27,6 +27,7 @@ use braid_transport::host::{self, boot_ms};
 use braid_transport::{Limits, Listener, Seldom, raise_descriptors};
 use braid_wire::Refusal;
 use braid_wire::capability::Key;
+use braid_wire::data::DriveParts;
 use braid_wire::token::{Standing, Token};
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::task::JoinSet;
@@ -210,6 +211,8 @@ pub async fn start(
         balance: Mutex::default(),
         jobs: Mutex::default(),
         relayouts: Mutex::default(),
+        reservations: Mutex::default(),
+        books: tokio::sync::Mutex::default(),
         watchers: Mutex::new(Watchers::new(clock.pauses(), was_watched.then(|| clock.running_ms()))),
         locking: Locking::new(sessions, clock.pauses()),
         told: Notify::new(),
@@ -231,13 +234,18 @@ fn load(core: &Core, tx: &Tx, restored: bool) -> Result<(), Refusal> {
         // A restored state does not know of what the drives were told: that is set after the comparison.
         let untold = !restored && has_untold(tx, record.drive)?;
         let draining = tx.get(&key::drain(record.drive))?.is_some();
+        let parts = tx.record::<DriveParts>(&key::parts(record.drive))?;
         let drive = record.drive;
         let mut table = core.drives();
         table.insert(record);
+        parts.into_iter().for_each(|parts| table.set_parts(drive, parts));
         table.set_draining(drive, draining);
         if untold {
             table.set_untold(drive);
         }
+    }
+    for (_, record) in tx.records::<ReservationRecord>(&key::all(table::RESERVATION), usize::MAX)? {
+        core.reservations().put(record);
     }
     for (drive, log) in receipts::all(tx)? {
         core.admissions().handle_receipt(drive, log);

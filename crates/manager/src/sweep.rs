@@ -29,6 +29,7 @@ use crate::files::lapses::end_lease_alone;
 use crate::files::receipts;
 use crate::jobs::{Again, Ended, Job, NotBefore, Start, Tasks, run_all};
 use crate::leading::{ROUND, pause};
+use crate::rates::tend::TendRates;
 use crate::restore::compare::Compare;
 use crate::restore::retake::Retake;
 use crate::sessions::callbacks::Bury;
@@ -67,6 +68,7 @@ pub async fn sweep(core: Arc<Core>) {
         Start::of::<Bury>(),
         Start::of::<EndIdle>(),
         Start::of::<TendDrives>(),
+        Start::of::<TendRates>(),
     ];
     run_all(core, JOBS).await;
 }

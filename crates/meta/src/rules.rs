@@ -16,6 +16,7 @@ pub mod operations;
 pub mod parts;
 pub mod pauses;
 pub mod recovery;
+pub mod reservations;
 pub mod slow;
 pub mod space;
 pub mod spread;

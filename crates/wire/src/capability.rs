@@ -19,7 +19,9 @@ use std::fmt;
 use std::hint::black_box;
 use std::sync::Arc;
 
-use braid_layout::{ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, version::Lease};
+use braid_layout::{
+    ClientId, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, ReservationId, version::Lease,
+};
 use hmac::{Hmac, KeyInit, Mac as _};
 use sha2::Sha256;
 
@@ -79,6 +81,54 @@ choice! {
     }
 }
 
+choice! {
+    /// The direction in which data goes.
+    pub enum DataDirection {
+        /// From drives to a client.
+        Read = 1,
+        /// From a client to drives.
+        Write = 2,
+    }
+}
+
+record! {
+    /// The data rate that is promised at one drive. It is part of the capability, so that the drive can keep
+    /// it without asking anybody.
+    pub struct Promise {
+        /// The reservation; 0: none, requests are best effort.
+        reservation: ReservationId,
+        /// The direction that the promise is for. Requests in the other one are best effort.
+        direction: DataDirection,
+        /// Bytes a second of this drive: the most that it is asked for while as many drives are lost as the
+        /// reservation survives. Holders of capabilities of the same reservation share it.
+        rate: u64,
+        /// Bytes that may come at once, before the rate counts.
+        burst: u64,
+        /// Bytes of the operations that the rate was priced for. An operation that takes the device longer
+        /// for each byte counts as more bytes.
+        operation_bytes: u32,
+        /// Manager time at which the promise ends, in milliseconds. Later requests are best effort.
+        until_ms: u64,
+    }
+}
+
+impl Copy for Promise {}
+
+impl Promise {
+    /// No promise: best effort.
+    pub const NONE: Promise = Promise {
+        reservation: ReservationId::NONE,
+        direction: DataDirection::Read,
+        rate: 0,
+        burst: 0,
+        operation_bytes: 0,
+        until_ms: 0,
+    };
+
+    /// Work that brings drives up to date. Each drive knows by itself what it keeps for that.
+    pub const REBUILD: Promise = Promise { reservation: ReservationId::REBUILD, ..Promise::NONE };
+}
+
 record! {
     /// The public part of a capability.
     pub struct Capability {
@@ -98,8 +148,11 @@ record! {
         to: u64,
         /// Manager time at which the capability expires, in milliseconds; it is valid before this time.
         expires_ms: u64,
-        /// The reservation whose rate the capability carries; 0 is none.
-        reservation: u64,
+        /// The data rate that is promised to the holder at this drive.
+        promise: Promise,
+        /// The client that the capability was given to; 0: a drive or the manager. A drive shares its disk
+        /// among clients by this number.
+        client: ClientId,
         /// Epoch of the working key with which the private part was made; from 1.
         key_epoch: u32,
         /// The file's generation; 0 where there is no file.
@@ -117,9 +170,6 @@ record! {
         /// One past the last stripe that may be written; 2^64 - 1: all from the first on. All stripes may
         /// be read.
         end_stripe: u64,
-        /// The reservation's rate for this drive, in bytes a second; 0: best effort. The rate is part of
-        /// the capability so that the drive can enforce it by itself.
-        rate: u64,
         /// The least protection that a request under this capability must have.
         protection: Protection,
         /// The drive that the capability was given to, which may send deltas under it and nothing else; 0:
@@ -256,7 +306,7 @@ impl Key {
     /// Derives the private part of a capability from a working key. The label names the version of the
     /// public part's encoding.
     pub fn private_part(&self, capability: &Capability) -> Key {
-        self.derive("braid capability 1", &capability.to_bytes())
+        self.derive("braid capability 2", &capability.to_bytes())
     }
 }
 

@@ -74,9 +74,8 @@ pub(crate) async fn remove(core: &Arc<Core>, asked: RemoveDrive) -> Result<(), R
             let (from, to) = key::of_drive(of, drive);
             tx.scan(&from, &to, usize::MAX)?.into_iter().for_each(|(row, _)| tx.delete(row));
         }
-        for row in [key::drain(drive), key::drive_count(drive), key::receipt(drive), key::drive(drive)] {
-            tx.delete(row);
-        }
+        let rows = [key::drain, key::drive_count, key::receipt, key::parts, key::drive];
+        rows.into_iter().for_each(|row| tx.delete(row(drive)));
         Ok(())
     };
     core.write_then(remove, move |core, ()| core.drives().remove(drive)).await?;

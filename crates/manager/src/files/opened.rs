@@ -13,6 +13,7 @@ use braid_wire::control::{DriveState, Opened};
 use crate::asker::asker;
 use crate::columns::fence::make_partition;
 use crate::core::Core;
+use crate::rates::under;
 
 /// The answer to a client that opens a file for writing.
 pub(crate) async fn opened_to_write(
@@ -37,6 +38,7 @@ pub(crate) async fn opened_by(
     opener: Opener,
 ) -> Result<Opened, Refusal> {
     let mut inode = inode;
+    let reserved = under::over(core, file, &inode, opener).await?;
     let is_filler = matches!(opener, Opener::Filler(_));
     inode.segments.retain(|segment| segment.filling.is_some() == is_filler);
     let (mut inode, mut epochs) = with_epochs(core, inode).await?;
@@ -45,7 +47,8 @@ pub(crate) async fn opened_by(
     }
     let now_ms = core.now_ms();
     let lease_ms = core.client_lease_ms;
-    Ok(view::opened(&core.drives(), file, &inode, &epochs, opener, lease_ms, now_ms))
+    let reserved = reserved.as_ref();
+    Ok(view::opened(&core.drives(), file, &inode, &epochs, opener, asker(), reserved, lease_ms, now_ms))
 }
 
 async fn with_epochs(

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use braid_layout::version::Lease;
-use braid_layout::{ClientId, Column, DriveId, FileId, HolderId};
+use braid_layout::{ClientId, Column, DriveId, FileId, HolderId, ReservationId};
 use braid_meta::records::inodes;
 use braid_meta::records::schema::InodeRecord;
 use braid_meta::records::tx::Tx;
@@ -15,8 +15,8 @@ use braid_meta::tree::files::{self, Part, lease_lost, leased};
 use braid_meta::tree::names::show;
 use braid_meta::tree::view::{self, Opener};
 use braid_wire::control::{
-    Access, Commit, CreateUnnamed, DriveState, HeldLease, Lookup, Open, Opened, Refresh, Renew, Renewed,
-    ReportLost, Reserve, Reserved, StatRow, Turn,
+    Access, Commit, CreateUnnamed, DriveState, EndReserved, HeldLease, Lookup, Open, Opened, Refresh, Renew,
+    Renewed, ReportLost, ReserveEnd, StatRow, Turn,
 };
 use braid_wire::{Reason, Refusal};
 
@@ -27,6 +27,7 @@ use crate::columns::{filling, live_out};
 use crate::core::{Core, busy};
 use crate::files::opened::{opened_by, opened_to_write, renew_lease};
 use crate::files::{receipts, sharing};
+use crate::rates::under;
 use crate::sessions::callbacks;
 
 /// Creates a file without a name, leased to the holder in the request.
@@ -40,9 +41,19 @@ pub async fn create_unnamed(
     for &drive in &avoid {
         core.drives().met_full(drive);
     }
+    let mut request = request;
     let create = move |core: &Core, tx: &mut Tx| {
-        let place = |seed: u64, shape: &_| core.place(seed, shape, &avoid);
+        let meant_for = request.meant_for.as_ref();
+        let reserved = meant_for.map(|at| under::over_new(core, tx, at)).transpose()?.flatten();
+        request.shape = under::shape_of(reserved.as_ref(), &request.shape);
+        let place = |seed: u64, shape: &_| match under::place(core, reserved.as_ref(), shape) {
+            Some(promised) => Ok(promised),
+            None => core.place(seed, shape, &avoid),
+        };
         let (file, inode) = files::create_unnamed(tx, &request, &place, core.now_ms())?;
+        if let Some(reserved) = &reserved {
+            core.reservations().is_under(file, reserved.reservation);
+        }
         Ok((OperationResult::opened(file, inode.lease), (file, inode)))
     };
     let grant = move |core: &Core, (file, inode): &(FileId, InodeRecord)| granted(core, *file, inode, holder);
@@ -126,12 +137,18 @@ async fn open_some_to_write(
     request: Open,
 ) -> Result<Opened, Refusal> {
     let part = Part::from(&request);
+    let mut request = request;
     let open = move |core: &Core, tx: &mut Tx| {
         if let Some(before) = core.recall(tx, operation)? {
             return Ok((before.file, None, None));
         }
+        let reserved = under::over_new(core, tx, &request.at)?;
+        request.shape = under::shape_of(reserved.as_ref(), &request.shape);
         let none = BTreeSet::new();
-        let place = |seed: u64, shape: &_| core.place(seed, shape, &none);
+        let place = |seed: u64, shape: &_| match under::place(core, reserved.as_ref(), shape) {
+            Some(promised) => Ok(promised),
+            None => core.place(seed, shape, &none),
+        };
         let (file, made) = files::find_or_create(tx, &request, &place, core.now_ms())?;
         if let Some(inode) = &made {
             remember(tx, operation, OperationResult::opened(file, inode.lease), core.now_ms())?;
@@ -192,11 +209,21 @@ pub async fn still_open(
 
 /// New capabilities for an open file.
 pub async fn refresh(core: &Arc<Core>, request: Refresh) -> Result<Opened, Refusal> {
-    let Refresh { file, access, lease, holder, turn } = request;
+    let Refresh { file, access, lease, holder, turn, reservation } = request;
     if access == Access::Read {
         return reader(core, file).await;
     }
     core.read(move |core, tx| sharing::must_hold(core, tx, file, lease, holder)).await?;
+    if reservation != ReservationId::NONE {
+        core.read(move |core, tx| {
+            // A file with a name is under what is reserved for its place.
+            if inodes::find(tx, file)?.is_some_and(|inode| !inode.is_named()) {
+                core.reservations().is_under(file, reservation);
+            }
+            Ok(())
+        })
+        .await?;
+    }
     let _turn = core.lock_file(file).await?;
     let inode = core.read(move |_, tx| leased(tx, file, lease)).await?;
     if turn == Turn::Give
@@ -238,7 +265,11 @@ pub async fn commit(core: &Arc<Core>, request: Commit) -> Result<(), Refusal> {
 }
 
 /// Reserves bytes at the file's end for a writer. Returns the offset of the first.
-pub async fn reserve(core: &Arc<Core>, operation: Operation, request: Reserve) -> Result<Reserved, Refusal> {
+pub async fn reserve(
+    core: &Arc<Core>,
+    operation: Operation,
+    request: ReserveEnd,
+) -> Result<EndReserved, Refusal> {
     let reserved = core
         .once(operation, move |core, tx| {
             sharing::must_hold(core, tx, request.file, request.lease, request.holder)?;
@@ -249,7 +280,7 @@ pub async fn reserve(core: &Arc<Core>, operation: Operation, request: Reserve) -
     let offset = match reserved {
         Once::Now(offset) | Once::Before(OperationResult { number: offset, .. }) => offset,
     };
-    Ok(Reserved { offset })
+    Ok(EndReserved { offset })
 }
 
 /// Handles a writer's report that it cannot reach columns. They go out if their drives are surely dead, or if

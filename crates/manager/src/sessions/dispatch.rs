@@ -16,6 +16,7 @@ use crate::asker::asked_by;
 use crate::columns::{drain, filling, heal, healing, relayout, replacement};
 use crate::core::Core;
 use crate::files::{endings, opens};
+use crate::rates::reserve;
 use crate::restore::{backup, compare};
 use crate::sessions::{bulk, callbacks, locking, members, names, operation_turns, scrub, sisters, status};
 
@@ -150,7 +151,7 @@ async fn handle(
         R::Commit(commit) => done(opens::commit(core, commit).await),
         R::Release(release) => done(endings::release(core, asked.once()?, release).await),
         R::ReportLost(report) => Ok(opens::report_lost(core, report).await?.into()),
-        R::Reserve(reserve) => Ok(opens::reserve(core, asked.once()?, reserve).await?.into()),
+        R::ReserveEnd(reserve) => Ok(opens::reserve(core, asked.once()?, reserve).await?.into()),
 
         R::Status(_) => Ok(status::status(core).await?.into()),
         R::Backup(_) => Ok(backup::make(core).await?.into()),
@@ -167,6 +168,7 @@ async fn handle(
             Ok(ReplaceDriveReply { components }.into())
         }
         R::ScrubDrive(scrub) => Ok(scrub::scrub_drive(core, scrub).await?.into()),
+        R::CalibrateDrive(asked) => Ok(scrub::calibrate_drive(core, asked).await?.into()),
         R::Sisters(sisters) => Ok(sisters::find(core, asked.drive()?, sisters).await?.into()),
         R::DrainDrive(drain) => Ok(drain::drain(core, drain).await?.into()),
         R::RemoveDrive(remove) => done(drain::remove(core, remove).await),
@@ -178,6 +180,12 @@ async fn handle(
         R::HealStatus(asked) => Ok(healing::status(core, asked).await?.into()),
         R::Relayout(relayout) => Ok(relayout::ask(core, relayout).await?.into()),
         R::Relayouts(list) => Ok(relayout::list(core, list).await?.into()),
+
+        R::ReserveRate(reserve) => Ok(reserve::reserve(core, asked.once()?, reserve).await?.into()),
+        R::Reservations(_) => Ok(reserve::list(core).await?.into()),
+        R::ExtendReservation(extend) => Ok(reserve::extend(core, extend).await?.into()),
+        R::EndReservation(end) => done(reserve::end(core, asked.once()?, end).await),
+        R::LatenessReport(report) => done(reserve::report(core, &report)),
 
         R::Watch(watch) => Ok(callbacks::watch(core, watch).await?.into()),
         R::Lock(lock) => Ok(locking::lock(core, lock).await?.into()),

@@ -13,8 +13,10 @@ use braid_transport::host;
 use braid_transport::process::Presence;
 use braid_wire::capability::Key;
 use braid_wire::control::{
-    Admission, DriveState, Heartbeat, HeartbeatReply, JoinDrive, LABEL_BYTES_MAX, PATH_BYTES_MAX, ProcessMark,
+    Admission, DriveState, Heartbeat, HeartbeatReply, JoinDrive, LABEL_BYTES_MAX, PATH_BYTES_MAX,
+    PROMISES_TOLD_MAX, ProcessMark,
 };
+use braid_wire::data::DriveParts;
 use braid_wire::{Reason, Refusal};
 
 use crate::core::{Core, set_record};
@@ -24,6 +26,8 @@ use crate::restore::terms::{RESTORED_LATER_MS, begin_term, is_of_lost_state};
 pub const ADDRESS_BYTES_MAX: usize = 259;
 /// Maximum length of a drive's line on its method of sending the bytes of reads, in bytes.
 pub const IO_BYTES_MAX: usize = 1024;
+/// Maximum number of points of a drive's curves.
+const CURVE_POINTS_MAX: usize = 64;
 
 /// Refuses texts that a drive reports of itself if they are too long: they are stored, and shown in every
 /// status.
@@ -74,6 +78,10 @@ pub async fn heartbeat(core: &Arc<Core>, drive: DriveId, beat: Heartbeat) -> Res
         ("directory", &beat.directory, PATH_BYTES_MAX),
         ("io", &beat.io, IO_BYTES_MAX),
     ])?;
+    check_parts(beat.parts.as_ref())?;
+    if beat.promises.len() > PROMISES_TOLD_MAX {
+        return Err(Refusal::new(Reason::Malformed, "a heartbeat tells of too many reservations"));
+    }
     let unknown = || Refusal::new(Reason::NoDrive, format!("drive {drive} is not known here"));
     let (was, known) = {
         let now_ms = core.now_ms();
@@ -116,6 +124,10 @@ pub async fn heartbeat(core: &Arc<Core>, drive: DriveId, beat: Heartbeat) -> Res
         // The drive's new record must be durable before the drive is told of its lease.
         core.write_then(move |_, tx| store_heard(tx, heard), set_record).await?;
     }
+    store_parts(core, drive, beat.parts.as_ref()).await?;
+    if !beat.promises.is_empty() {
+        core.reservations().told_by_drive(drive, &beat.promises);
+    }
     let leads = {
         let (now_ms, drives, lease_ms) = core.drives_counted();
         core.leadership().handle_time(now_ms, drives, lease_ms)
@@ -141,6 +153,34 @@ pub async fn heartbeat(core: &Arc<Core>, drive: DriveId, beat: Heartbeat) -> Res
         lease_ms: admission.lease_ms,
         ..no_lease(core, &record, &beat, Admission::Serve, String::new())
     })
+}
+
+/// Refuses parts with texts or curves that are longer than any drive's.
+fn check_parts(parts: Option<&DriveParts>) -> Result<(), Refusal> {
+    let Some(parts) = parts else { return Ok(()) };
+    let points = parts.cost.as_ref().map_or(0, |cost| cost.points.len());
+    if points > CURVE_POINTS_MAX || parts.derate > 1000 {
+        return Err(Refusal::new(Reason::Malformed, "these are no parts of a drive"));
+    }
+    check_facts(&[
+        ("cause of a derate", &parts.derate_cause, IO_BYTES_MAX),
+        ("reason of a refused calibration", &parts.refused, IO_BYTES_MAX),
+    ])
+}
+
+/// Stores what a drive tells of its parts, if it differs from what is known.
+async fn store_parts(core: &Arc<Core>, drive: DriveId, told: Option<&DriveParts>) -> Result<(), Refusal> {
+    let known = core.drives().drive(drive).and_then(|known| known.parts.clone());
+    let Some(told) = told.filter(|told| known.as_ref() != Some(told)).cloned() else { return Ok(()) };
+    let store = move |_: &Core, tx: &mut Tx| {
+        // The drive may have been taken out of the cluster since.
+        if tx.record::<DriveRecord>(&key::drive(drive))?.is_some() {
+            tx.set(key::parts(drive), &told);
+        }
+        Ok(told)
+    };
+    let stored = move |core: &Core, told: &DriveParts| core.drives().set_parts(drive, told.clone());
+    core.write_then(store, stored).await.map(drop)
 }
 
 /// The answer without a lease. It returns the drive's own epoch: a drive that was out gets no lease before it

@@ -1,9 +1,10 @@
-//! Scrubs: passes a client's request on to the drive, and the drive's answer back. The drive does the work
-//! and keeps its position.
+//! Scrubs and calibrations: pass a client's request on to the drive, and the drive's answer back. The drive
+//! does the work and keeps its results.
 
+use braid_layout::DriveId;
 use braid_meta::rules::drives::no_drive;
-use braid_wire::control::{DriveState, ScrubDrive, ScrubDriveReply};
-use braid_wire::data::{DriveReply, Scrub, ScrubAct};
+use braid_wire::control::{CalibrateDrive, CalibrateDriveReply, DriveState, ScrubDrive, ScrubDriveReply};
+use braid_wire::data::{Calibrate, DriveReply, DriveRequest, Scrub, ScrubAct};
 use braid_wire::{Reason, Refusal};
 
 use crate::columns::fence::drive_call;
@@ -12,19 +13,7 @@ use crate::drive_calls::CallError;
 
 /// Asks a drive to scrub, or for the state of its scrub.
 pub(crate) async fn scrub_drive(core: &Core, asked: ScrubDrive) -> Result<ScrubDriveReply, Refusal> {
-    let (drive, name, state) = {
-        let now_ms = core.now_ms();
-        let table = core.drives();
-        let known = table.find(&asked.drive).ok_or_else(|| no_drive(&asked.drive))?;
-        let drive = known.record.drive;
-        (drive, known.record.name.clone(), table.state(drive, now_ms))
-    };
-    if state == DriveState::Replaced {
-        return Err(Refusal::new(
-            Reason::NoDrive,
-            format!("{name} was replaced: its data is no longer used"),
-        ));
-    }
+    let (drive, name) = in_use(core, &asked.drive)?;
     if asked.act == ScrubAct::Forget {
         let detail = "only the manager may have a drive forget what it has lost";
         return Err(Refusal::new(Reason::Malformed, detail));
@@ -34,11 +23,49 @@ pub(crate) async fn scrub_drive(core: &Core, asked: ScrubDrive) -> Result<ScrubD
         return Err(Refusal::new(Reason::Malformed, detail));
     }
     let request = Scrub { act: asked.act, rate: asked.rate, term: core.term() };
-    let why = match drive_call(core, drive, &request.into()).await {
-        Ok(DriveReply::Scrub(scrub)) => return Ok(ScrubDriveReply { name, scrub }),
-        Ok(other) => format!("it answers {} to a Scrub", other.name()),
-        Err(CallError::Refused(refusal)) if refusal.reason != Reason::NotServing => return Err(refusal),
-        Err(error) => error.to_string(),
-    };
-    Err(Refusal::new(Reason::NotServing, format!("{name} does not answer: {why}")))
+    match ask(core, drive, &name, &request.into()).await? {
+        DriveReply::Scrub(scrub) => Ok(ScrubDriveReply { name, scrub }),
+        other => Err(silent(&name, &format!("it answers {} to a Scrub", other.name()))),
+    }
+}
+
+/// Asks a drive to measure what its parts cost, or for the state of that.
+pub(crate) async fn calibrate_drive(
+    core: &Core,
+    asked: CalibrateDrive,
+) -> Result<CalibrateDriveReply, Refusal> {
+    let (drive, name) = in_use(core, &asked.drive)?;
+    let request = Calibrate { act: asked.act, term: core.term() };
+    match ask(core, drive, &name, &request.into()).await? {
+        DriveReply::Calibrate(calibration) => Ok(CalibrateDriveReply { name, calibration }),
+        other => Err(silent(&name, &format!("it answers {} to a Calibrate", other.name()))),
+    }
+}
+
+/// The identity and name of the drive of this name or identity, if it was not replaced.
+fn in_use(core: &Core, asked: &str) -> Result<(DriveId, String), Refusal> {
+    let now_ms = core.now_ms();
+    let table = core.drives();
+    let known = table.find(asked).ok_or_else(|| no_drive(asked))?;
+    let drive = known.record.drive;
+    let name = known.record.name.clone();
+    if table.state(drive, now_ms) == DriveState::Replaced {
+        return Err(Refusal::new(
+            Reason::NoDrive,
+            format!("{name} was replaced: its data is no longer used"),
+        ));
+    }
+    Ok((drive, name))
+}
+
+async fn ask(core: &Core, drive: DriveId, name: &str, request: &DriveRequest) -> Result<DriveReply, Refusal> {
+    match drive_call(core, drive, request).await {
+        Ok(reply) => Ok(reply),
+        Err(CallError::Refused(refusal)) if refusal.reason != Reason::NotServing => Err(refusal),
+        Err(error) => Err(silent(name, &error.to_string())),
+    }
+}
+
+fn silent(name: &str, why: &str) -> Refusal {
+    Refusal::new(Reason::NotServing, format!("{name} does not answer: {why}"))
 }

@@ -14,7 +14,7 @@ use crate::crash::InMemory;
 use crate::fake::{Client, FakeDrive};
 
 /// A heartbeat of a process that has just started.
-fn beat(start: u64, instance: u64) -> Heartbeat {
+pub(crate) fn beat(start: u64, instance: u64) -> Heartbeat {
     Heartbeat {
         address: "127.0.0.1:1".to_owned(),
         host: "h".to_owned(),
@@ -40,12 +40,18 @@ fn beat(start: u64, instance: u64) -> Heartbeat {
         stalled_ms: 0,
         reads: Latency::default(),
         commits: Latency::default(),
+        parts: None,
+        promises: Vec::new(),
     }
 }
 
 /// A manager in memory, and a drive that joined and no longer runs.
 async fn with_drive() -> (InMemory, DriveId) {
-    let manager = InMemory::start(&MemoryKv::new(), "127.0.0.1:0").await;
+    with_drive_on(&MemoryKv::new()).await
+}
+
+pub(crate) async fn with_drive_on(kv: &MemoryKv) -> (InMemory, DriveId) {
+    let manager = InMemory::start(kv, "127.0.0.1:0").await;
     let drive = FakeDrive::join(&manager.ready, 1, "a").await.unwrap();
     Client::connect(&manager.ready).await.until_up(&[&drive]).await;
     drive.state().silent = true;
@@ -54,7 +60,11 @@ async fn with_drive() -> (InMemory, DriveId) {
 }
 
 /// Sends heartbeats until the last process of the drive has surely ended.
-async fn admitted(core: &std::sync::Arc<Core>, drive: DriveId, beat: &Heartbeat) -> HeartbeatReply {
+pub(crate) async fn admitted(
+    core: &std::sync::Arc<Core>,
+    drive: DriveId,
+    beat: &Heartbeat,
+) -> HeartbeatReply {
     loop {
         let reply = heartbeat(core, drive, beat.clone()).await.unwrap();
         if reply.instance != beat.instance {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use braid_layout::{HolderId, OperationNumber};
+use braid_layout::{HolderId, OperationNumber, ReservationId};
 use braid_wire::Reason;
 use braid_wire::control::*;
 
@@ -97,7 +97,14 @@ async fn what_may_not_be_in_a_batch_is_refused_by_itself() {
     // A refresh may take the file for itself, and the manager could not tell that it is carried out late.
     let file = client.create("f").await;
     let (file, lease) = (file.stat.file, file.lease);
-    let refresh = Refresh { file, access: Access::Write, lease, holder: HolderId(7), turn: Turn::Take };
+    let refresh = Refresh {
+        file,
+        access: Access::Write,
+        lease,
+        holder: HolderId(7),
+        turn: Turn::Take,
+        reservation: ReservationId::NONE,
+    };
     items.insert(2, BatchItem::new(&none, &refresh.into()));
     let head = client.operation();
     let answers = ask_items(&mut client, &head, items).await;

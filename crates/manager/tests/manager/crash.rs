@@ -108,6 +108,7 @@ async fn workload(client: &mut Client, drives: &[FakeDrive]) {
         shape: no_shape(),
         holder: HolderId(7),
         avoid: Vec::new(),
+        meant_for: None,
         new: NEW_FILE,
     };
     if let Ok(ControlReply::Opened(file)) = client.ask(unnamed).await {

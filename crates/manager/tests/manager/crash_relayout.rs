@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use braid_layout::{FileId, HolderId, PartitionId};
+use braid_layout::{FileId, HolderId, PartitionId, ReservationId};
 use braid_meta::records::check::check;
 use braid_meta::records::memory::MemoryKv;
 use braid_transport::TransportError;
@@ -115,8 +115,14 @@ async fn a_drive_reads_no_file_that_it_does_not_fill() {
     client.ask(release(&file, true)).await.unwrap();
     let file = file.stat.file;
     for access in [Access::Read, Access::Write] {
-        let read =
-            Refresh { file, access, lease: Default::default(), holder: HolderId::NONE, turn: Turn::Any };
+        let read = Refresh {
+            file,
+            access,
+            lease: Default::default(),
+            holder: HolderId::NONE,
+            turn: Turn::Any,
+            reservation: ReservationId::NONE,
+        };
         match drives[0].ask(read).await {
             Err(TransportError::Refusal(refusal)) => {
                 let wanted = if access == Access::Read { Reason::NotFound } else { Reason::NotAllowed };

@@ -89,6 +89,7 @@ async fn a_file_that_was_never_named_goes_with_its_lease() {
             shape: no_shape(),
             holder: HolderId(7),
             avoid: Vec::new(),
+            meant_for: None,
             new: NEW_FILE,
         })
         .await;

@@ -15,8 +15,9 @@ use braid_wire::authorise::{Denied, Scene, Verified, authorise};
 use braid_wire::capability::Key;
 use braid_wire::control::*;
 use braid_wire::data::{
-    DriveReply, DriveRequest, FenceReply, HELLO, Hello, List, ListReply, ListedObject, Listing,
-    PartitionAttributes, PartitionListReply, PeerRole, PendingState, UnitState, UnitVerdict, VersionsReply,
+    DiskCharge, DiskCost, DiskWay, DriveCost, DriveParts, DriveReply, DriveRequest, FenceReply, HELLO, Hello,
+    List, ListReply, ListedObject, Listing, PartitionAttributes, PartitionListReply, PeerRole, PendingState,
+    ProcessorWay, UnitState, UnitVerdict, VersionsReply,
 };
 use braid_wire::token::Token;
 use braid_wire::{FrameHeader, Reason, Refusal, Wire};
@@ -443,6 +444,26 @@ async fn heartbeats(drive: FakeDrive, address: String) {
     }
 }
 
+/// The parts of a drive: a disk of 200 MB/s.
+fn parts() -> DriveParts {
+    let way = DiskWay { operation_ns: 100_000, bytes_per_second: 200_000_000 };
+    let cost = DriveCost {
+        disk: DiskCost { charge: DiskCharge::Larger, read: way, write: way, sync_ns: 1_000_000 },
+        read_processor: ProcessorWay::default(),
+        write_processor: ProcessorWay::default(),
+        measured_ms: 1,
+        points: Vec::new(),
+    };
+    DriveParts {
+        cost: Some(cost),
+        derate: 1000,
+        derate_cause: String::new(),
+        model: None,
+        rail_bytes_per_second: 0,
+        refused: String::new(),
+    }
+}
+
 async fn beat(drive: &FakeDrive, address: &str, restarted: &mut bool) -> Result<(), TransportError> {
     let credentials = Credentials::of_drive(drive.cluster, drive.id, &drive.master);
     let mut session = ControlSession::connect(&drive.manager, credentials, &Limits::default()).await?;
@@ -474,6 +495,8 @@ async fn beat(drive: &FakeDrive, address: &str, restarted: &mut bool) -> Result<
             stalled_ms: 0,
             reads: Latency::default(),
             commits: Latency::default(),
+            parts: Some(parts()),
+            promises: Vec::new(),
         };
         let sent = tokio::time::Instant::now();
         if let ControlReply::Heartbeat(reply) = session.call(&beat.into()).await? {

@@ -1,6 +1,6 @@
 //! Stale columns join and become ready at the word of their drives, beside the file's writer.
 
-use braid_layout::{Column, ColumnMask, Generation, HolderId};
+use braid_layout::{Column, ColumnMask, Generation, HolderId, ReservationId};
 use braid_wire::Reason;
 use braid_wire::control::{
     Access, Backing, Commit, Cut, DrainDrive, DriveRow, Opened, Refresh, RemoveDrive, ReplaceDrive, Turn,
@@ -31,6 +31,7 @@ async fn a_heal_takes_no_lease_and_one_that_broke_off_leaves_the_column_joining(
         lease: file.lease,
         holder: HolderId(7),
         turn: Turn::Any,
+        reservation: ReservationId::NONE,
     };
     let view = client.opened(refresh).await;
     assert_eq!((view.stat.g, view.stat.segments[0].joining), (first.stat.g, mask(&[0])));

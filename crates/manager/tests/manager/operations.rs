@@ -112,6 +112,7 @@ async fn a_repeated_open_finds_the_lease_that_it_was_given() {
         shape: no_shape(),
         holder: HolderId(7),
         avoid: vec![],
+        meant_for: None,
         new: NEW_FILE,
     };
     let requests: [ControlRequest; 3] =
@@ -166,6 +167,7 @@ async fn a_repeated_release_and_link_are_done_though_the_lease_is_over() {
             shape: no_shape(),
             holder: HolderId(7),
             avoid: vec![],
+            meant_for: None,
             new: NEW_FILE,
         })
         .await;

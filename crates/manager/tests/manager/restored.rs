@@ -224,6 +224,7 @@ async fn what_got_its_name_after_the_backup_is_kept_and_what_was_removed_before_
         shape: no_shape(),
         holder: HolderId(7),
         avoid: Vec::new(),
+        meant_for: None,
         new: NEW_FILE,
     };
     let up = opened(client.patient(unnamed()).await.unwrap());

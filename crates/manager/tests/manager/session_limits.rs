@@ -96,6 +96,8 @@ async fn what_a_drive_tells_of_itself_has_bounds() {
         stalled_ms: 0,
         reads: Latency::default(),
         commits: Latency::default(),
+        parts: None,
+        promises: Vec::new(),
     };
     let long = Heartbeat { io: "i".repeat(1025), ..beat.clone() };
     assert_eq!(refusal(session.call(&long.into()).await), Reason::Malformed);

@@ -27,6 +27,7 @@ async fn a_file_is_made_named_found_and_listed() {
             shape: no_shape(),
             holder: HolderId(7),
             avoid: Vec::new(),
+            meant_for: None,
             new: NEW_FILE,
         })
         .await;
@@ -195,6 +196,7 @@ async fn a_quota_bounds_the_files_sizes() {
             shape: no_shape(),
             holder: HolderId(7),
             avoid: Vec::new(),
+            meant_for: None,
             new: NEW_FILE,
         })
         .await;
@@ -232,8 +234,14 @@ async fn what_a_name_has_is_replaced_only_if_it_is_as_it_was_seen() {
     for _ in 0..3 {
         let volume = "main".into();
         let new = NEW_FILE;
-        let request =
-            CreateUnnamed { volume, shape: no_shape(), holder: HolderId(7), avoid: Vec::new(), new };
+        let request = CreateUnnamed {
+            volume,
+            shape: no_shape(),
+            holder: HolderId(7),
+            avoid: Vec::new(),
+            meant_for: None,
+            new,
+        };
         unnamed.push(client.opened(request).await);
     }
     let link = |index: usize, path: &str, over| Link {
@@ -278,6 +286,7 @@ async fn a_late_repetition_undoes_nothing_also_after_a_restart() {
             shape: no_shape(),
             holder: HolderId(7),
             avoid: Vec::new(),
+            meant_for: None,
             new: NEW_FILE,
         })
         .await;

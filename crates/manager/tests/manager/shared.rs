@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use braid_layout::{Column, HolderId, Lease};
+use braid_layout::{Column, HolderId, Lease, ReservationId};
 use braid_wire::Reason;
 use braid_wire::control::*;
 
@@ -17,7 +17,14 @@ async fn by(client: &mut Client, holder: HolderId) -> Opened {
 }
 
 fn refresh(file: &Opened, holder: HolderId, turn: Turn) -> Refresh {
-    Refresh { file: file.stat.file, access: Access::Write, lease: file.lease, holder, turn }
+    Refresh {
+        file: file.stat.file,
+        access: Access::Write,
+        lease: file.lease,
+        holder,
+        turn,
+        reservation: ReservationId::NONE,
+    }
 }
 
 fn commit(file: &Opened, holder: HolderId, size: u64, order: u64) -> Commit {
@@ -117,7 +124,7 @@ async fn who_is_no_holder_is_refused() {
             Release { holder: HolderId(99), ..release(&file, true) }.into(),
             Release { holder: HolderId(99), ..release(&file, false) }.into(),
             ReportLost { holder: HolderId(99), ..lost(&file, &[0]) }.into(),
-            Reserve { file: file.stat.file, lease: file.lease, holder: HolderId(99), bytes: 5, from: 0 }
+            ReserveEnd { file: file.stat.file, lease: file.lease, holder: HolderId(99), bytes: 5, from: 0 }
                 .into(),
         ];
         for request in requests {
@@ -219,9 +226,10 @@ async fn what_is_reserved_is_given_once_also_when_the_answer_is_lost() {
     let mut client = cluster.manager.client().await;
     let file = client.create("f").await;
     client.done(commit(&file, ONE, 100, 1)).await;
-    let reserve = |bytes, from| Reserve { file: file.stat.file, lease: file.lease, holder: ONE, bytes, from };
+    let reserve =
+        |bytes, from| ReserveEnd { file: file.stat.file, lease: file.lease, holder: ONE, bytes, from };
     let offset = |reply| match reply {
-        ControlReply::Reserved(reserved) => reserved.offset,
+        ControlReply::EndReserved(reserved) => reserved.offset,
         other => panic!("{other:?}"),
     };
     let head = client.operation();
@@ -245,6 +253,6 @@ async fn what_is_reserved_is_given_once_also_when_the_answer_is_lost() {
     // When the last writer leaves, the reservations end.
     client.done(ends_at(203, release(&file, true))).await;
     let file = client.create("f").await;
-    let reserve = Reserve { file: file.stat.file, lease: file.lease, holder: ONE, bytes: 1, from: 0 };
+    let reserve = ReserveEnd { file: file.stat.file, lease: file.lease, holder: ONE, bytes: 1, from: 0 };
     assert_eq!(offset(client.ask(reserve).await.unwrap()), 203);
 }

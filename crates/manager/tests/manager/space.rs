@@ -14,7 +14,14 @@ pub(crate) fn drives(opened: &Opened) -> BTreeSet<DriveId> {
 
 fn unnamed(avoid: &BTreeSet<DriveId>) -> CreateUnnamed {
     let avoid = avoid.iter().copied().collect();
-    CreateUnnamed { volume: "main".into(), shape: no_shape(), holder: HolderId(7), avoid, new: NEW_FILE }
+    CreateUnnamed {
+        volume: "main".into(),
+        shape: no_shape(),
+        holder: HolderId(7),
+        avoid,
+        meant_for: None,
+        new: NEW_FILE,
+    }
 }
 
 #[tokio::test]

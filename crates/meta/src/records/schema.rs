@@ -9,7 +9,7 @@
 use braid_layout::version::Lease;
 use braid_layout::{
     ClientId, ClusterId, Column, DriveId, FileId, Generation, LockSession, ObjectId, OperationNumber,
-    VolumeId,
+    ReservationId, VolumeId,
 };
 use braid_wire::capability::Key;
 use braid_wire::control::{EntryKind, ShapeSpec};
@@ -26,11 +26,13 @@ pub const SCHEMA_VERSION_OLDEST: u8 = 2;
 pub mod chunk;
 mod compact;
 mod inode;
+mod reservation;
 mod segment;
 pub mod stored;
 pub mod table;
 
 pub use inode::{InodeRecord, PartRecord, Times, directory_record, ns, usual_mode};
+pub use reservation::ReservationRecord;
 pub use segment::SegmentRecord;
 
 record! {
@@ -214,7 +216,8 @@ pub struct ComponentPlace {
 
 pub mod key {
     use super::{
-        ClientId, ComponentPlace, DriveId, FileId, LockSession, ObjectId, OperationNumber, VolumeId, table,
+        ClientId, ComponentPlace, DriveId, FileId, LockSession, ObjectId, OperationNumber, ReservationId,
+        VolumeId, table,
     };
 
     fn join(table: u8, parts: &[&[u8]]) -> Vec<u8> {
@@ -281,6 +284,10 @@ pub mod key {
     pub fn drain(drive: DriveId) -> Vec<u8> {
         join(table::DRAIN, &[&drive.0.to_be_bytes()])
     }
+    /// Key of the cost of a drive's parts: `y`, drive.
+    pub fn parts(drive: DriveId) -> Vec<u8> {
+        join(table::PARTS, &[&drive.0.to_be_bytes()])
+    }
     /// Key of a drive's counts: `n`, drive.
     pub fn drive_count(drive: DriveId) -> Vec<u8> {
         join(table::DRIVE_COUNT, &[&drive.0.to_be_bytes()])
@@ -318,6 +325,10 @@ pub mod key {
     /// Key of the move of a segment's column: `M`, file, segment.
     pub fn moving(file: FileId, segment: u32) -> Vec<u8> {
         join(table::MOVE, &[&file.0.to_be_bytes(), &segment.to_be_bytes()])
+    }
+    /// Key of a reservation: `P`, its number.
+    pub fn reservation(reservation: ReservationId) -> Vec<u8> {
+        join(table::RESERVATION, &[&reservation.0.to_be_bytes()])
     }
     /// The keys of `M` that belong to a file.
     pub fn moves_of(file: FileId) -> (Vec<u8>, Vec<u8>) {

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use braid_layout::DriveId;
 use braid_wire::control::{DriveState, FileSystem, Heartbeat, Latency, ProcessMark};
-use braid_wire::data::ScrubState;
+use braid_wire::data::{DriveParts, ScrubState};
 use braid_wire::{Reason, Refusal};
 
 use self::heard::heard;
@@ -86,6 +86,8 @@ pub struct Drive {
     pub reads: Latency,
     /// Latency of the drive's commits.
     pub commits: Latency,
+    /// Cost of the drive's parts, as last told; `None`: it never was.
+    pub parts: Option<DriveParts>,
     /// True if the drive is being drained: its columns move to other drives, and it gets no new ones.
     pub draining: bool,
     heard_ms: Option<u64>,
@@ -161,6 +163,7 @@ impl DriveTable {
             stalled_ms: 0,
             reads: Latency::default(),
             commits: Latency::default(),
+            parts: None,
             heard_ms: None,
             granted_ms: None,
             closed: false,
@@ -297,6 +300,13 @@ impl DriveTable {
     pub fn set_draining(&mut self, drive: DriveId, draining: bool) {
         if let Some(known) = self.drives.get_mut(&drive) {
             known.draining = draining;
+        }
+    }
+
+    /// Takes over what the drive has told of its parts, once that is durable.
+    pub fn set_parts(&mut self, drive: DriveId, parts: DriveParts) {
+        if let Some(known) = self.drives.get_mut(&drive) {
+            known.parts = Some(parts);
         }
     }
 

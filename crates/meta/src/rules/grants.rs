@@ -2,9 +2,9 @@
 //! are parameters.
 
 use braid_layout::version::Lease;
-use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId};
+use braid_layout::{ClientId, Column, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId};
 pub use braid_wire::capability::CAPABILITY_MS;
-use braid_wire::capability::{Capability, Key, LeaseKind, Protection, Rights};
+use braid_wire::capability::{Capability, Key, LeaseKind, Promise, Protection, Rights};
 use braid_wire::control::Grant;
 use braid_wire::data::ColumnMap;
 
@@ -40,6 +40,13 @@ pub enum Use {
     Write(Lease, LeaseKind, Stripes),
 }
 
+/// The asker of requests under a grant, and its promise: by these the drive shares its disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    pub client: ClientId,
+    pub promise: Promise,
+}
+
 /// The column map of one column, which is stored with its object.
 pub fn column_map(file: FileId, segment: &SegmentRecord, column: Column) -> ColumnMap {
     ColumnMap {
@@ -64,6 +71,7 @@ pub fn for_client(
     segment: &SegmentRecord,
     column: Column,
     granted: Use,
+    of: Standing,
     expires_ms: u64,
 ) -> Grant {
     let (rights, lease, map, kind, stripes) = match granted {
@@ -87,6 +95,8 @@ pub fn for_client(
         end_stripe: stripes.1,
         map,
         file,
+        promise: of.promise,
+        client: of.client,
         ..blank(expires_ms)
     };
     sign(master, capability)
@@ -148,7 +158,8 @@ fn blank(expires_ms: u64) -> Capability {
         from: 0,
         to: u64::MAX,
         expires_ms,
-        reservation: 0,
+        promise: Promise::NONE,
+        client: ClientId::NONE,
         key_epoch: KEY_EPOCH_FIRST,
         g: Generation(0),
         set: ColumnMask::EMPTY,
@@ -157,7 +168,6 @@ fn blank(expires_ms: u64) -> Capability {
         kind: LeaseKind::Exclusive,
         first_stripe: 0,
         end_stripe: u64::MAX,
-        rate: 0,
         protection: Protection::Integrity,
         holder: DriveId(0),
         map: [0; 16],

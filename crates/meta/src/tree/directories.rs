@@ -84,6 +84,13 @@ pub fn list(tx: &Tx, at: &NamePlace, after: &[u8], limit: u32) -> Result<(Vec<En
     Ok((rows.into_iter().map(entry).collect::<Result<_, _>>()?, more))
 }
 
+/// Numbers of all that a directory has names for.
+pub fn files_in(tx: &Tx, directory: FileId) -> Result<Vec<FileId>, Refusal> {
+    let (from, to) = key::under(key::entry(directory, b""));
+    let rows = tx.records::<EntryRecord>(&(from, to), usize::MAX)?;
+    Ok(rows.into_iter().map(|(_, entry)| entry.file).collect())
+}
+
 /// Treatment of the parents when a directory is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parents {

@@ -18,7 +18,7 @@ use braid_layout::version::Lease;
 use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, HolderId, ObjectId, Shape, Version};
 use braid_wire::control::{
     Backing, ByteRange, Commit, CreateUnnamed, Cut, Ended, Ending, EntryKind, Link, NewAttributes, Open,
-    Reserve, Seen, ShapeSpec,
+    ReserveEnd, Seen, ShapeSpec,
 };
 use braid_wire::{Reason, Refusal};
 
@@ -266,8 +266,8 @@ impl From<&Open> for Part {
 
 /// Reserves `bytes` bytes at the file's end, not before `from`, for one of its writers. Returns the offset of
 /// the first. The size stays: others would read zeros there until the bytes are written.
-pub fn reserve(tx: &mut Tx, request: &Reserve) -> Result<u64, Refusal> {
-    let &Reserve { file, lease, bytes, from, .. } = request;
+pub fn reserve(tx: &mut Tx, request: &ReserveEnd) -> Result<u64, Refusal> {
+    let &ReserveEnd { file, lease, bytes, from, .. } = request;
     let mut inode = current(tx, file, lease)?;
     let offset = inode.size.max(inode.reserved).max(from);
     let end = offset.checked_add(bytes).filter(|end| *end <= FILE_BYTES_MAX).ok_or_else(|| {

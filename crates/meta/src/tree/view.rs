@@ -1,14 +1,16 @@
 //! Records as clients see them: for stat, open and status.
 
-use braid_layout::{ColumnMask, DriveId, FileId, HolderId};
+use braid_layout::{ClientId, ColumnMask, DriveId, FileId, HolderId};
 use braid_wire::Refusal;
-use braid_wire::capability::LeaseKind;
+use braid_wire::capability::{LeaseKind, Promise};
 use braid_wire::control::{ColumnRow, DriveRow, DriveState, Grant, Opened, SegmentRow, StatRow};
 
-use crate::records::schema::{DriveCount, InodeRecord, PartitionRecord, SegmentRecord, key, table};
+use crate::records::schema::{
+    DriveCount, InodeRecord, PartitionRecord, ReservationRecord, SegmentRecord, key, table,
+};
 use crate::records::tx::Tx;
 use crate::rules::drives::{Drive, DriveTable};
-use crate::rules::grants::{self, ALL_STRIPES, Use};
+use crate::rules::grants::{self, ALL_STRIPES, Standing, Use};
 use crate::rules::space::has_room;
 use crate::rules::{parts, slow};
 
@@ -52,13 +54,16 @@ pub enum Opener {
 }
 
 /// The answer to an open: the file with grants for the columns in the set. Columns on replaced drives have
-/// none.
+/// none. The grants say whose they are, and carry the promise of the
+/// reservation under which the file is opened.
 pub fn opened(
     drives: &DriveTable,
     file: FileId,
     inode: &InodeRecord,
     epochs: &[Vec<Option<u32>>],
     opener: Opener,
+    client: ClientId,
+    reserved: Option<&ReservationRecord>,
     lease_ms: u32,
     now_ms: u64,
 ) -> Opened {
@@ -86,7 +91,12 @@ pub fn opened(
                 }
                 Opener::Healer(_) | Opener::Filler(_) => Use::Read,
             };
-            Some(grants::for_client(master, epoch, file, inode, segment, column, use_, expires_ms))
+            let promise = match opener {
+                Opener::Healer(_) | Opener::Filler(_) => Promise::REBUILD,
+                _ => reserved.map_or(Promise::NONE, |record| record.promise(segment.drive(column))),
+            };
+            let standing = Standing { client, promise };
+            Some(grants::for_client(master, epoch, file, inode, segment, column, use_, standing, expires_ms))
         };
         segment.all().iter().map(|column| row.set.contains(column).then(|| grant(column)).flatten()).collect()
     };
@@ -105,7 +115,17 @@ pub fn opened(
         cut_at: inode.cut_at,
         range: part.map(|part| part.range()),
         filling: inode.filling().and_then(|segment| segment.filling),
+        promise: reserved.filter(|record| is_kept(record, inode)).map(ReservationRecord::handle),
     }
+}
+
+/// Returns true if all columns in use are on drives at which the rate is booked. A file that is elsewhere, as
+/// it was made before the reservation or its columns moved, has no promise as a whole.
+fn is_kept(record: &ReservationRecord, inode: &InodeRecord) -> bool {
+    let is_booked = |segment: &SegmentRecord| {
+        segment.set.iter().all(|column| record.booked.contains(&segment.drive(column)))
+    };
+    inode.segments.iter().all(is_booked)
 }
 
 /// A drive as a row of status. The caller fills in `lost`.
@@ -137,6 +157,7 @@ pub fn drive_row(counts: &DriveCount, drives: &DriveTable, drive: &Drive, now_ms
         commits: drive.commits,
         slow: slow::of(drives, drive, now_ms),
         draining: drive.draining,
+        parts: drive.parts.clone(),
         lost: 0,
         stale: if state == DriveState::Replaced { counts.components } else { counts.stale },
     }

@@ -2,12 +2,12 @@
 
 use braid_layout::version::Lease;
 use braid_layout::{
-    ClientId, Column, ColumnMask, DriveId, FileId, Generation, HolderId, ObjectId, OperationNumber, Version,
-    VolumeId,
+    ClientId, Column, ColumnMask, DriveId, FileId, Generation, HolderId, ObjectId, OperationNumber,
+    ReservationId, Version, VolumeId,
 };
 use braid_meta::records::kv::KvError;
 use braid_meta::records::schema::*;
-use braid_wire::capability::Key;
+use braid_wire::capability::{DataDirection, Key};
 use braid_wire::control::{EntryKind, ShapeSpec};
 use proptest::prelude::*;
 
@@ -72,7 +72,9 @@ fn keys_are_as_they_were() {
         (key::place(table::LEFT, place), "6c 00000000000000000000000000000001 0000000000000005 00000000 02"),
         (key::relayout(FileId(5)), "4c 0000000000000005"),
         (key::moving(FileId(5), 2), "4d 0000000000000005 00000002"),
+        (key::reservation(ReservationId(258)), "50 0000000000000102"),
         (key::drain(DriveId(1)), "65 00000000000000000000000000000001"),
+        (key::parts(DriveId(1)), "79 00000000000000000000000000000001"),
         (key::term(258), "74 0000000000000102"),
         (key::operation(ClientId(7), OperationNumber(258)), "6f 0000000000000007 0000000000000102"),
     ];
@@ -137,6 +139,55 @@ fn the_cluster_and_a_volume_are_as_they_were() {
         "03 0100000000000000 04000000 6d61696e 05 02 01 00100000 0900000000000000 0200000000000000 0300000000000000
          0400000000000000 0200000000000000",
     );
+}
+
+#[test]
+fn a_reservation_is_as_it_was() {
+    let reservation = ReservationRecord {
+        reservation: ReservationId(1),
+        volume: VolumeId(2),
+        file: FileId(3),
+        parent: FileId(4),
+        name: b"f".to_vec(),
+        path: b"d/f".to_vec(),
+        direction: DataDirection::Write,
+        rate: 5,
+        streams: 6,
+        period_ms: 7,
+        survive: 8,
+        rail: 9,
+        begun_ms: 10,
+        ends_ms: 11,
+        claim_until_ms: 12,
+        shape: SHAPE,
+        drives: vec![DriveId(1), DriveId(2)],
+        booked: vec![DriveId(3)],
+        drive_rate: 13,
+        drive_burst: 14,
+        operation_bytes: 15,
+        buffer_bytes: 16,
+        lateness_us: 17,
+        start_us: 18,
+    };
+    let one = "01000000000000000000000000000000";
+    let two = "02000000000000000000000000000000";
+    let three = "03000000000000000000000000000000";
+    check(
+        &reservation,
+        &format!(
+            "03 0100000000000000 0200000000000000 0300000000000000 0400000000000000 01000000 66
+             03000000 642f66 02 0500000000000000 06000000 07000000 08 0900000000000000
+             0a00000000000000 0b00000000000000 0c00000000000000 05 02 01 00100000
+             02000000 {one} {two} 01000000 {three} 0d00000000000000 0e00000000000000 0f000000
+             1000000000000000 1100000000000000 1200000000000000"
+        ),
+    );
+    let row = DOCUMENT.lines().find(|line| line.starts_with("| ReservationRecord |")).expect("its row");
+    let mut rest = row;
+    for (field, _) in <ReservationRecord as braid_wire::Record>::FIELDS {
+        let at = rest.find(field).unwrap_or_else(|| panic!("{field} is not named, or not in its place"));
+        rest = &rest[at + field.len()..];
+    }
 }
 
 /// A file of a shared directory that is not being written.

@@ -32,7 +32,14 @@ fn at(path: &str) -> NamePlace {
 }
 
 fn unnamed() -> CreateUnnamed {
-    CreateUnnamed { volume: "v".into(), shape: SHAPE, new: NEW, holder: HolderId(1), avoid: Vec::new() }
+    CreateUnnamed {
+        volume: "v".into(),
+        shape: SHAPE,
+        new: NEW,
+        holder: HolderId(1),
+        avoid: Vec::new(),
+        meant_for: None,
+    }
 }
 
 fn ended(ending: Ending) -> Ended {

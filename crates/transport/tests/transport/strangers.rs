@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use braid_layout::{
-    ClusterId, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, version::Lease,
+    ClientId, ClusterId, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, version::Lease,
 };
 use braid_transport::{
     Bounds, Capacity, ConnectionSlots, ControlPeer, ControlSession, DriveSession, GivesWay, Limits, Listener,
     Origin, Receiver, STRANGER_BODY_BYTES_MAX, Sender, TransportError, challenge,
 };
 use braid_wire::authorise::{Scene, authorise};
-use braid_wire::capability::{Capability, Key, LeaseKind, Protection, Rights};
+use braid_wire::capability::{Capability, Key, LeaseKind, Promise, Protection, Rights};
 use braid_wire::control::{ControlHead, ControlReply, ControlRequest, Grant, VolumeList};
 use braid_wire::data::{Address, Done, DriveReply, DriveRequest, HELLO, Hello, Listing, PeerRole, Versions};
 use braid_wire::seal::ReplySeal;
@@ -247,7 +247,8 @@ fn capability() -> Capability {
         from: 0,
         to: u64::MAX,
         expires_ms: u64::MAX,
-        reservation: 0,
+        promise: Promise::NONE,
+        client: ClientId::NONE,
         key_epoch: 1,
         g: Generation(0),
         set: ColumnMask(0),
@@ -256,7 +257,6 @@ fn capability() -> Capability {
         kind: LeaseKind::Exclusive,
         first_stripe: 0,
         end_stripe: u64::MAX,
-        rate: 0,
         protection: Protection::Integrity,
         holder: DriveId(0),
         map: [0; 16],

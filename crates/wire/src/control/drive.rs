@@ -3,7 +3,8 @@
 use braid_layout::{ClusterId, DriveId, PartitionId};
 
 use super::file::Grant;
-use crate::data::{ScrubAct, ScrubReply, ScrubState};
+use super::reservation::PromiseRow;
+use crate::data::{CalibrateAct, CalibrateReply, DriveParts, ScrubAct, ScrubReply, ScrubState};
 
 choice! {
     /// A drive's state as the manager sees it.
@@ -77,6 +78,8 @@ record! {
         slow: String,
         /// True if the drive's columns are to move to other drives, and it gets no new ones.
         draining: bool,
+        /// Cost of the drive's parts, as it last told; absent: it never did.
+        parts: Option<DriveParts>,
     }
 }
 
@@ -265,6 +268,11 @@ record! {
         reads: Latency,
         /// Service times of commits.
         commits: Latency,
+        /// Cost of the drive's parts; absent: as it was told before in this session.
+        parts: Option<DriveParts>,
+        /// Figures of the reservations that have sent requests lately; at most
+        /// [`PROMISES_TOLD_MAX`](super::PROMISES_TOLD_MAX).
+        promises: Vec<PromiseRow>,
     }
 }
 
@@ -367,6 +375,27 @@ record! {
         name: String,
         /// The state of the drive's scrub, and what it found.
         scrub: ScrubReply,
+    }
+}
+
+record! {
+    /// Asks a drive to measure what its parts cost, or for the state of that. If the drive does not answer,
+    /// the request is refused with [`NotServing`](crate::Reason::NotServing).
+    pub struct CalibrateDrive {
+        /// The drive: its name or identity.
+        drive: String,
+        /// The action that the drive is asked for.
+        act: CalibrateAct,
+    }
+}
+
+record! {
+    /// The answer to [`CalibrateDrive`].
+    pub struct CalibrateDriveReply {
+        /// The drive's name.
+        name: String,
+        /// The state of the drive's calibration.
+        calibration: CalibrateReply,
     }
 }
 

@@ -1,12 +1,14 @@
 //! Open files: layouts, grants, leases, rebuild of one file.
 
 use braid_layout::{
-    ColumnMask, DriveId, FileId, Generation, HolderId, ObjectId, Version, VolumeId, version::Lease,
+    ColumnMask, DriveId, FileId, Generation, HolderId, ObjectId, ReservationId, Version, VolumeId,
+    version::Lease,
 };
 
 use super::attributes::{FileAttributes, NewAttributes};
 use super::drive::DriveState;
 use super::names::{EntryKind, NamePlace};
+use super::reservation::HandlePromise;
 use super::shape::ShapeSpec;
 use crate::capability::{Capability, Key};
 use crate::data::Receipt;
@@ -158,6 +160,9 @@ record! {
         /// For a drive that fills its columns of a new layout, which are all that it is shown: the version
         /// of all units.
         filling: Option<Version>,
+        /// The reserved rate under which the file is open: that of the file or of the nearest directory above
+        /// it, if there is one in this direction.
+        promise: Option<HandlePromise>,
     }
 }
 
@@ -177,6 +182,9 @@ record! {
         /// drives, as long as there are enough. So do all new files, until the next heartbeats of these
         /// drives.
         avoid: Vec<DriveId>,
+        /// The place that the file is meant to get, if it is known. If there is a reservation for writing
+        /// there or in a directory above, the file is made and opened under it.
+        meant_for: Option<NamePlace>,
     }
 }
 
@@ -223,6 +231,9 @@ record! {
         holder: HolderId,
         /// The request about turns, if any.
         turn: Turn,
+        /// The reservation under which the file is open, if any. It is asked for again only where the file
+        /// has no name yet; else the place of the file decides, as it does at an open.
+        reservation: ReservationId,
     }
 }
 
@@ -313,7 +324,7 @@ record! {
 record! {
     /// Reserves `bytes` bytes at the file's end for the asker, which writes there. Reserved bytes that are
     /// not written read as zeros. Durable when answered.
-    pub struct Reserve {
+    pub struct ReserveEnd {
         /// The open file.
         file: FileId,
         /// The lease under which the file is open.
@@ -329,8 +340,8 @@ record! {
 }
 
 record! {
-    /// The answer to [`Reserve`].
-    pub struct Reserved {
+    /// The answer to [`ReserveEnd`].
+    pub struct EndReserved {
         /// Offset of the first reserved byte.
         offset: u64,
     }

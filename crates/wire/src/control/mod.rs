@@ -26,6 +26,7 @@ mod jobs;
 mod lock;
 mod names;
 mod relayout;
+mod reservation;
 mod rules;
 mod shape;
 mod watch;
@@ -38,14 +39,14 @@ pub use attributes::{
 };
 pub use batch::{BATCH_ITEMS_MAX, Batch, BatchAnswer, BatchItem, BatchReply};
 pub use drive::{
-    Admission, Backup, BackupReply, DrainDrive, DrainDriveReply, DriveRow, DriveState, FileSystem,
-    FreeUnnamed, Heartbeat, HeartbeatReply, JoinDrive, JoinDriveReply, Latency, ProcessMark, RemoveDrive,
-    ReplaceDrive, ReplaceDriveReply, SISTERS_MAX, ScrubDrive, ScrubDriveReply, SisterRow, Sisters,
-    SistersReply, StateMark, Status, StatusReply,
+    Admission, Backup, BackupReply, CalibrateDrive, CalibrateDriveReply, DrainDrive, DrainDriveReply,
+    DriveRow, DriveState, FileSystem, FreeUnnamed, Heartbeat, HeartbeatReply, JoinDrive, JoinDriveReply,
+    Latency, ProcessMark, RemoveDrive, ReplaceDrive, ReplaceDriveReply, SISTERS_MAX, ScrubDrive,
+    ScrubDriveReply, SisterRow, Sisters, SistersReply, StateMark, Status, StatusReply,
 };
 pub use file::{
-    Access, Backing, BeginHeal, ByteRange, ColumnRow, Commit, CreateUnnamed, Cut, EndHeal, Ended, Ending,
-    Grant, HeldLease, Open, Opened, Refresh, Release, Renew, Renewed, ReportLost, Reserve, Reserved,
+    Access, Backing, BeginHeal, ByteRange, ColumnRow, Commit, CreateUnnamed, Cut, EndHeal, EndReserved,
+    Ended, Ending, Grant, HeldLease, Open, Opened, Refresh, Release, Renew, Renewed, ReportLost, ReserveEnd,
     SegmentRow, Sized, StatRow, Turn,
 };
 pub use heal::{
@@ -60,6 +61,11 @@ pub use names::{
     VolumeList, VolumeListReply, VolumeRemove, VolumeRow,
 };
 pub use relayout::{Relayout, RelayoutReply, RelayoutRow, Relayouts, RelayoutsReply};
+pub use reservation::{
+    CounterOffer, DriveBooking, DrivePromise, EndReservation, ExtendReservation, HandlePromise, Lateness,
+    LatenessReport, NotAdmitted, PROMISES_TOLD_MAX, PromiseRow, RESERVATIONS_MAX, RatePlan, RateReserved,
+    ReservationReply, ReservationRow, Reservations, ReserveRate,
+};
 pub use rules::Rules;
 pub use shape::ShapeSpec;
 pub use watch::{News, Watch};
@@ -127,6 +133,7 @@ record! {
 
 message_set! {
     /// Requests to the manager.
+    #[expect(clippy::large_enum_variant, reason = "no list of requests is kept: those in a batch are bytes")]
     pub enum ControlRequest {
         /// Prove knowledge of the token's secret: Welcome.
         Authenticate(Authenticate) = 0x0002,
@@ -172,8 +179,8 @@ message_set! {
         Release(Release) = 0x0226,
         /// Report lost columns: Opened.
         ReportLost(ReportLost) = 0x0227,
-        /// Reserve bytes at the end: Reserved.
-        Reserve(Reserve) = 0x0228,
+        /// Reserve bytes at the end: EndReserved.
+        ReserveEnd(ReserveEnd) = 0x0228,
         /// Get the cluster's state: Status.
         Status(Status) = 0x0230,
         /// Back up the manager's state: Backup.
@@ -196,6 +203,8 @@ message_set! {
         DrainDrive(DrainDrive) = 0x0245,
         /// Take an empty drive out of the cluster: Done.
         RemoveDrive(RemoveDrive) = 0x0246,
+        /// Measure what a drive's parts cost, or ask for the state of that: Calibration.
+        CalibrateDrive(CalibrateDrive) = 0x0247,
         /// List files to rebuild: StaleFiles.
         StaleFiles(StaleFiles) = 0x0250,
         /// Bring a file's columns on the asking drive up to date: Opened.
@@ -210,6 +219,16 @@ message_set! {
         Relayout(Relayout) = 0x0260,
         /// List the files that are to be laid out anew: Relayouts.
         Relayouts(Relayouts) = 0x0261,
+        /// Reserve a data rate: RateReserved.
+        ReserveRate(ReserveRate) = 0x0262,
+        /// List reservations and the bookings of drives: Reservations.
+        Reservations(Reservations) = 0x0263,
+        /// Set a reservation's end: RateReserved.
+        ExtendReservation(ExtendReservation) = 0x0264,
+        /// End a reservation: Done.
+        EndReservation(EndReservation) = 0x0265,
+        /// Report the lateness of a reserved handle: Done.
+        LatenessReport(LatenessReport) = 0x0266,
         /// Wait for news of watched objects: News.
         Watch(Watch) = 0x0268,
         /// Lock bytes of a file: Locked.
@@ -249,7 +268,7 @@ message_set! {
         /// The result of renewing leases.
         Renewed(Renewed) = 0x8224,
         /// The bytes that were reserved.
-        Reserved(Reserved) = 0x8228,
+        EndReserved(EndReserved) = 0x8228,
         /// The state of the cluster.
         Status(StatusReply) = 0x8230,
         /// The backup is complete.
@@ -268,6 +287,8 @@ message_set! {
         Sisters(SistersReply) = 0x8244,
         /// The amount to move off a drive.
         Drained(DrainDriveReply) = 0x8245,
+        /// The state of a drive's calibration.
+        Calibration(CalibrateDriveReply) = 0x8247,
         /// Files that have stale columns.
         StaleFiles(StaleFilesReply) = 0x8250,
         /// The work of the asking drive from now on.
@@ -278,6 +299,10 @@ message_set! {
         Relayout(RelayoutReply) = 0x8260,
         /// Files that are to be laid out anew.
         Relayouts(RelayoutsReply) = 0x8261,
+        /// The outcome of a request for a data rate.
+        RateReserved(RateReserved) = 0x8262,
+        /// Reservations, and the bookings of drives.
+        Reservations(ReservationReply) = 0x8263,
         /// Changes of watched objects.
         News(News) = 0x8268,
         /// The outcome of a lock request.

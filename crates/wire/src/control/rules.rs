@@ -87,7 +87,7 @@ impl ControlRequest {
             R::Commit(_) => CLIENT.in_batch(),
             R::Release(_) => CLIENT.once().in_batch().waits(),
             R::ReportLost(_) => CLIENT,
-            R::Reserve(_) => CLIENT.once().in_batch(),
+            R::ReserveEnd(_) => CLIENT.once().in_batch(),
 
             R::Status(_) => CLIENT.always(),
             R::Backup(_) => CLIENT.always(),
@@ -101,6 +101,7 @@ impl ControlRequest {
             R::Sisters(_) => DRIVE.always(),
             R::DrainDrive(_) => CLIENT,
             R::RemoveDrive(_) => CLIENT,
+            R::CalibrateDrive(_) => CLIENT,
 
             R::StaleFiles(_) => BOTH,
             R::BeginHeal(_) => DRIVE,
@@ -109,6 +110,12 @@ impl ControlRequest {
             R::HealStatus(_) => CLIENT,
             R::Relayout(_) => CLIENT,
             R::Relayouts(_) => CLIENT,
+
+            R::ReserveRate(_) => CLIENT.once(),
+            R::Reservations(_) => CLIENT,
+            R::ExtendReservation(_) => CLIENT,
+            R::EndReservation(_) => CLIENT.once(),
+            R::LatenessReport(_) => CLIENT.in_batch(),
 
             R::Watch(_) => CLIENT,
             R::Lock(_) => CLIENT.in_batch().waits(),

@@ -15,6 +15,7 @@ mod bytes;
 mod hello;
 mod object;
 mod partition;
+mod parts;
 mod receipt;
 mod recovery;
 mod refusals;
@@ -29,6 +30,7 @@ pub use bytes::*;
 pub use hello::*;
 pub use object::*;
 pub use partition::*;
+pub use parts::*;
 pub use receipt::*;
 pub use recovery::*;
 pub use refusals::*;
@@ -74,6 +76,8 @@ message_set! {
         List(ListReply) = 0x810f,
         /// The state of a scrub.
         Scrub(ScrubReply) = 0x8112,
+        /// The state of a calibration.
+        Calibrate(CalibrateReply) = 0x8113,
         /// The attributes of the drive.
         DriveAttributes(DriveAttributes) = 0x8120,
         /// The attributes of a partition.

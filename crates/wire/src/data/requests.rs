@@ -10,8 +10,8 @@ use super::rules::{
     Absent, Bytes, FenceRule, GenerationRule, LeaseRule, Rules, Stamp, Subject, Target, WellKnown,
 };
 use super::{
-    Address, Create, Delta, Fence, Flush, GetAttributes, List, PartitionSet, Read, Ready, Remove, Retire,
-    Scrub, SetAttributes, Snapshot, StripeWrite, UnitWrite, Verdict, Versions,
+    Address, Calibrate, Create, Delta, Fence, Flush, GetAttributes, List, PartitionSet, Read, Ready, Remove,
+    Retire, Scrub, SetAttributes, Snapshot, StripeWrite, UnitWrite, Verdict, Versions,
 };
 use crate::capability::Rights;
 use crate::refusal::{Reason::*, Refusal};
@@ -280,6 +280,17 @@ drive_requests! {
         },
         target: Target { at: Address::DRIVE, bytes: Bytes::Any, stamp: Stamp::None, term: Some(r.term) },
         form: r.check_form(),
+    }
+
+    /// Measure what the drive's parts cost, or get the state of that: Calibrate.
+    0x0113 Calibrate(r) {
+        rules: Rules {
+            well_known: WellKnown::Served,
+            refusals: &[NotLeading, DriveInUse],
+            ..Rules::needing(Rights::MANAGE)
+        },
+        target: Target { at: Address::DRIVE, bytes: Bytes::Any, stamp: Stamp::None, term: Some(r.term) },
+        form: Ok(()),
     }
 }
 

@@ -12,7 +12,7 @@ use braid_layout::{
 };
 use braid_wire::Reason;
 use braid_wire::authorise::{Denied, Scene, Verified, authorise};
-use braid_wire::capability::{Capability, Key, LeaseKind, Protection, Rights};
+use braid_wire::capability::{Capability, Key, LeaseKind, Promise, Protection, Rights};
 use braid_wire::checksum::block_crcs;
 use braid_wire::control::Grant;
 use braid_wire::data::{
@@ -68,7 +68,8 @@ fn capability() -> Capability {
         from: 0,
         to: 100 * u64::from(UNIT),
         expires_ms: 2_000,
-        reservation: 0,
+        promise: Promise::NONE,
+        client: ClientId::NONE,
         key_epoch: 5,
         g: Generation(8),
         set: ColumnMask(0b111),
@@ -77,7 +78,6 @@ fn capability() -> Capability {
         kind: LeaseKind::Exclusive,
         first_stripe: 0,
         end_stripe: u64::MAX,
-        rate: 0,
         protection: Protection::Integrity,
         holder: DriveId(0),
         map: [0; 16],

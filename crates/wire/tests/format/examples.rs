@@ -4,11 +4,11 @@
 use std::fmt::Write as _;
 
 use braid_layout::{
-    ClusterId, Column, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, Version,
+    ClientId, ClusterId, Column, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, Version,
     version::Lease,
 };
 use braid_wire::authorise::{Scene, authorise};
-use braid_wire::capability::{Capability, Key, LeaseKind, Protection, Rights};
+use braid_wire::capability::{Capability, Key, LeaseKind, Promise, Protection, Rights};
 use braid_wire::control::{
     Authenticate, ControlHead, ControlReply, ControlRequest, Grant, RequestHead, Welcome,
 };
@@ -62,7 +62,8 @@ fn capability() -> Capability {
         from: 0,
         to: 1 << 20,
         expires_ms: 60_000,
-        reservation: 0,
+        promise: Promise::NONE,
+        client: ClientId::NONE,
         key_epoch: 1,
         g: Generation(3),
         set: ColumnMask(0b1_1111),
@@ -71,7 +72,6 @@ fn capability() -> Capability {
         kind: LeaseKind::Exclusive,
         first_stripe: 0,
         end_stripe: u64::MAX,
-        rate: 0,
         protection: Protection::Integrity,
         holder: DriveId(0),
         map: [0; 16],

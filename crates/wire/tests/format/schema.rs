@@ -2,14 +2,15 @@
 //! alone, by the rules of `docs/format-wire.md`, without the crate's own codec. The tests of golden bytes,
 //! of the document and of properties use it.
 
-use braid_wire::capability::{Authority, Capability, LeaseKind, Protection};
+use braid_wire::capability::{Authority, Capability, DataDirection, LeaseKind, Promise, Protection};
 use braid_wire::codec::Record;
 use braid_wire::control::{
     self, Access, Admission, ControlHead, Cut, DriveState, Ending, EntryKind, LockHow, LockKind, LockState,
     RenameHow, RequestHead, Turn, UnlinkOnly, XattrHow,
 };
 use braid_wire::data::{
-    self, Expect, Hello, Listing, PeerRole, ReplyHead, ScrubAct, ScrubPhase, SnapshotAct, Want,
+    self, CalibrateAct, DiskCharge, Expect, Hello, Listing, PeerRole, ReplyHead, ScrubAct, ScrubPhase,
+    SnapshotAct, Want,
 };
 use braid_wire::token::Standing;
 use braid_wire::{Reason, Refusal};
@@ -45,6 +46,7 @@ macro_rules! names {
 pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
     names![
         Capability,
+        Promise,
         Authority,
         ReplyHead,
         RequestHead,
@@ -65,6 +67,12 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         data::DamagedUnit,
         data::LostKeys,
         data::WrongFile,
+        data::DiskWay,
+        data::DiskCost,
+        data::ProcessorWay,
+        data::CurvePoint,
+        data::DriveCost,
+        data::DriveParts,
         control::ShapeSpec,
         control::VolumeRow,
         control::Entry,
@@ -96,6 +104,15 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         control::BatchItem,
         control::BatchAnswer,
         control::HealProgress,
+        control::ReservationRow,
+        control::RatePlan,
+        control::DrivePromise,
+        control::NotAdmitted,
+        control::CounterOffer,
+        control::Lateness,
+        control::DriveBooking,
+        control::PromiseRow,
+        control::HandlePromise,
     ]
     .to_vec()
 }
@@ -133,9 +150,12 @@ pub(crate) fn choice(name: &str) -> Option<Vec<(u8, &'static str)>> {
         SnapshotAct,
         ScrubAct,
         ScrubPhase,
+        DiskCharge,
+        CalibrateAct,
         Want,
         LeaseKind,
         Protection,
+        DataDirection,
         EntryKind,
         RenameHow,
         UnlinkOnly,
@@ -159,7 +179,7 @@ pub(crate) fn width(type_name: &str) -> Option<usize> {
         "u32" | "Generation" | "Lease" | "Rights" => 4,
         "EndBound" => 8,
         "u64" | "i64" | "VolumeId" | "PartitionId" | "FileId" | "ObjectId" | "ClientId" | "HolderId"
-        | "LockSession" | "OperationNumber" | "ColumnMask" => 8,
+        | "LockSession" | "OperationNumber" | "ReservationId" | "ColumnMask" => 8,
         "u128" | "ClusterId" | "DriveId" | "Version" | "[u8; 16]" => 16,
         "Key" | "[u8; 32]" => 32,
         _ => return None,

@@ -49,9 +49,13 @@ pub const MOVE: u8 = b'M';
 pub const RELAYOUT: u8 = b'L';
 /// Drives that are drained: no column is placed there, and those that are move to others.
 pub const DRAIN: u8 = b'e';
+/// Costs of drives' parts, as the drives last told.
+pub const PARTS: u8 = b'y';
 /// Session of advisory locks to [`LockSessionRecord`](super::LockSessionRecord): the session may claim its
 /// locks.
 pub const LOCK_SESSION: u8 = b'k';
+/// Reservation number to [`ReservationRecord`](super::ReservationRecord).
+pub const RESERVATION: u8 = b'P';
 /// Term to the mark that was drawn in it.
 pub const TERM: u8 = b't';
 /// Blocks of numbers that were drawn.

@@ -54,6 +54,8 @@ pub fn beat(address: &str) -> Heartbeat {
         stalled_ms: 0,
         reads: Latency::default(),
         commits: Latency::default(),
+        parts: None,
+        promises: Vec::new(),
     }
 }
 

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use braid_layout::{
-    ClusterId, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, version::Lease,
+    ClientId, ClusterId, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, version::Lease,
 };
 use braid_transport::{DriveSession, Limits, Listener, Receiver, Sender, TransportError, challenge};
 use braid_wire::authorise::{Scene, authorise};
-use braid_wire::capability::{Capability, Key, LeaseKind, Protection, Rights};
+use braid_wire::capability::{Capability, Key, LeaseKind, Promise, Protection, Rights};
 use braid_wire::control::Grant;
 use braid_wire::data::{Address, Done, DriveReply, DriveRequest, GetAttributes, HELLO, Hello, PeerRole};
 use braid_wire::seal::ReplySeal;
@@ -58,7 +58,8 @@ pub(crate) fn grant() -> Grant {
         from: 0,
         to: u64::MAX,
         expires_ms: u64::MAX,
-        reservation: 0,
+        promise: Promise::NONE,
+        client: ClientId::NONE,
         key_epoch: 1,
         g: Generation(0),
         set: ColumnMask(0),
@@ -67,7 +68,6 @@ pub(crate) fn grant() -> Grant {
         kind: LeaseKind::Exclusive,
         first_stripe: 0,
         end_stripe: u64::MAX,
-        rate: 0,
         protection: Protection::Integrity,
         holder: DriveId(0),
         map: [0; 16],

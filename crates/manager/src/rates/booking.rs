@@ -1,0 +1,315 @@
+//! The books: the bookings of all drives. Reservations on record are entered here at a start, and again when
+//! drives or layouts have changed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use braid_admission::{About, Answer, Ask, ClientParts, Ledger, Offer, Part, Rail, Refused, Resource, Wish};
+use braid_layout::{Component, DriveId, ObjectId, ReservationId, Segment, Shape};
+use braid_meta::records::inodes;
+use braid_meta::records::schema::{InodeRecord, ReservationRecord, key};
+use braid_meta::records::tx::Tx;
+use braid_meta::rules::reservations::Target;
+use braid_meta::tree::directories;
+use braid_meta::tree::shapes::from_spec;
+use braid_wire::capability::DataDirection;
+use braid_wire::control::{CounterOffer, EntryKind, NotAdmitted, ReserveRate, ShapeSpec};
+use braid_wire::{Reason, Refusal};
+
+use crate::asker::asker;
+use crate::core::Core;
+use crate::rates::books::{Books, SHARE_PERMILLE, cost_of, known, lateness_ns, policy, terms};
+use crate::rates::reserve::refuse_second;
+
+/// The most files and directories below a directory that a rate for reading can be for.
+const FILES_MAX: usize = 10_000;
+
+/// The decision on a request for a rate.
+pub(crate) enum Decision {
+    Admitted { record: Box<ReservationRecord>, booking: braid_admission::Booking, explanation: Vec<String> },
+    Refused(NotAdmitted, Vec<String>),
+}
+
+/// The subject of a rate: its target, and the files there.
+struct Subject {
+    target: Target,
+    volume: braid_layout::VolumeId,
+    /// Redundancy of new files of the volume.
+    parity: u8,
+    about: What,
+}
+
+/// The files that are read or written under a reservation.
+enum What {
+    /// Files that exist.
+    Segments(Vec<Segment>),
+    /// Files that are to be made.
+    New,
+}
+
+/// Decides on a request for a rate. Nothing is booked yet.
+pub(crate) async fn decide(
+    core: &Arc<Core>,
+    books: &mut Books,
+    request: ReserveRate,
+) -> Result<Decision, Refusal> {
+    let asked = request.clone();
+    let subject = core.read(move |core, tx| subject(core, tx, &asked)).await?;
+    refuse_second(core, &request, &subject.target)?;
+    books.refresh(&core.drives(), core.now_ms());
+    let client = ClientParts {
+        client: asker(),
+        rail: Rail { in_bytes_per_second: known(request.rail), out_bytes_per_second: known(request.rail) },
+        processor: None,
+    };
+    let about = match &subject.about {
+        What::Segments(segments) => About::Segments(segments.clone()),
+        What::New => About::New(wish(&request.shape, subject.parity)?),
+    };
+    let Books { ledger, prices, .. } = books;
+    let ask = Ask {
+        terms: terms(request.direction, request.rate, request.streams, request.period_ms, request.survive),
+        about,
+        client: (request.rail > 0).then_some(client),
+        now_ms: core.now_ms(),
+        duration_ms: Some(request.duration_ms),
+    };
+    let answer = braid_admission::answer(ledger, prices, &policy(), &ask);
+    let answer = answer.map_err(|error| Refusal::new(Reason::Malformed, error.to_string()))?;
+    match answer {
+        Answer::Refused(refused) => {
+            let mut explanation = lines(&refused.explanation);
+            explanation.extend(uncalibrated(core));
+            Ok(Decision::Refused(not_admitted(core, ledger, &request, *refused), explanation))
+        }
+        Answer::Admitted(admitted) => {
+            let mut explanation = lines(&admitted.explanation);
+            explanation.extend(uncalibrated(core));
+            let lateness_ns = lateness_ns(ledger, &admitted.booking);
+            let record = record_of(&request, &subject, &admitted, lateness_ns);
+            Ok(Decision::Admitted { record: Box::new(record), booking: admitted.booking, explanation })
+        }
+    }
+}
+
+/// The subject of a request, as the state has it.
+fn subject(core: &Core, tx: &Tx, request: &ReserveRate) -> Result<Subject, Refusal> {
+    let target = Target::find(tx, &request.at, request.direction)?;
+    let found = match &target {
+        Target::Node(_) => directories::resolve_to_end(tx, &request.at)?,
+        Target::Name(..) => directories::slot(tx, &request.at)?.directory,
+    };
+    let about = match (&target, request.direction) {
+        (Target::Name(..), _) => What::New,
+        (Target::Node(_), DataDirection::Write) if found.inode.kind == EntryKind::Directory => What::New,
+        (Target::Node(file), _) => What::Segments(segments_under(core, tx, *file)?),
+    };
+    let shape = from_spec(&ShapeSpec::DEFAULT, &found.volume.shape)?;
+    Ok(Subject { target, volume: found.volume.volume, parity: shape.m(), about })
+}
+
+/// The segments of a file, or of all files below a directory.
+pub(crate) fn segments_under(
+    core: &Core,
+    tx: &Tx,
+    file: braid_layout::FileId,
+) -> Result<Vec<Segment>, Refusal> {
+    let mut segments: BTreeMap<(String, Vec<DriveId>), Segment> = BTreeMap::new();
+    let mut seen = 0;
+    let mut left = vec![file];
+    while let Some(next) = left.pop() {
+        seen += 1;
+        if seen + left.len() > FILES_MAX {
+            let detail = format!(
+                "there are more than {FILES_MAX} files and directories below it: reserve the rate for a smaller directory"
+            );
+            return Err(Refusal::new(Reason::Malformed, detail));
+        }
+        let inode = inodes::get(tx, next)?;
+        match inode.kind {
+            EntryKind::Directory => left.extend(directories::files_in(tx, next)?),
+            EntryKind::File => add_segments(core, &inode, &mut segments)?,
+            _ => {}
+        }
+    }
+    if segments.is_empty() {
+        let detail = "there is no file to read: reserve a rate once there is, or a rate for writing";
+        return Err(Refusal::new(Reason::NotFound, detail));
+    }
+    Ok(segments.into_values().collect())
+}
+
+/// Adds the segments of a file that are in force, those on the same drives in the same shape once.
+fn add_segments(
+    core: &Core,
+    inode: &InodeRecord,
+    to: &mut BTreeMap<(String, Vec<DriveId>), Segment>,
+) -> Result<(), Refusal> {
+    let table = core.drives();
+    for record in inode.in_force() {
+        let wrong = |error: braid_layout::SchemeError| Refusal::new(Reason::BadScheme, error.to_string());
+        let shape = record.shape.shape().map_err(wrong)?;
+        // A replaced drive's columns are to be on its successor.
+        let drives: Vec<DriveId> = record.drives.iter().map(|&drive| table.successor(drive)).collect();
+        let key = (format!("{shape} {}", shape.unit_bytes()), drives.clone());
+        to.entry(key).or_insert_with(|| segment_on(shape, &drives));
+    }
+    Ok(())
+}
+
+/// A segment of this shape, on these drives.
+fn segment_on(shape: Shape, drives: &[DriveId]) -> Segment {
+    let component = |&drive: &DriveId| Component { drive, object: ObjectId(1) };
+    Segment { start: 0, end: u64::MAX, shape, components: drives.iter().map(component).collect() }
+}
+
+/// The wish for new files: the shape that was asked for, or the volume's redundancy in whatever shape.
+fn wish(asked: &ShapeSpec, parity: u8) -> Result<Wish, Refusal> {
+    if asked.k == 0 {
+        return Ok(Wish::Free { m: parity });
+    }
+    let shape = from_spec(asked, asked)?;
+    Ok(Wish::Shape(shape))
+}
+
+fn record_of(
+    request: &ReserveRate,
+    subject: &Subject,
+    admitted: &braid_admission::Admitted,
+    lateness_ns: u64,
+) -> ReservationRecord {
+    let (file, parent, name) = match &subject.target {
+        Target::Node(file) => (*file, braid_layout::FileId(0), Vec::new()),
+        Target::Name(parent, name) => (braid_layout::FileId(0), *parent, name.clone()),
+    };
+    let of = |promise: &braid_admission::DrivePromise| match request.direction {
+        DataDirection::Read => promise.read,
+        DataDirection::Write => promise.write,
+    };
+    let promises = || admitted.promises.iter().filter_map(of);
+    let shape = match (&admitted.plan, &subject.about) {
+        (Some(new), _) => ShapeSpec::from(new.shape),
+        (None, What::Segments(segments)) => {
+            segments.first().map_or(ShapeSpec::DEFAULT, |segment| ShapeSpec::from(segment.shape))
+        }
+        (None, What::New) => ShapeSpec::DEFAULT,
+    };
+    let operation = promises().map(|promise| promise.operation_bytes).max().unwrap_or(0);
+    ReservationRecord {
+        reservation: ReservationId::NONE,
+        volume: subject.volume,
+        file,
+        parent,
+        name,
+        path: request.at.path.clone(),
+        direction: request.direction,
+        rate: request.rate,
+        streams: request.streams,
+        period_ms: request.period_ms,
+        survive: request.survive,
+        rail: request.rail,
+        begun_ms: 0,
+        ends_ms: request.duration_ms,
+        claim_until_ms: 0,
+        shape,
+        drives: admitted.plan.as_ref().map(|new| new.drives.clone()).unwrap_or_default(),
+        booked: admitted.booking.drives.iter().map(|of| of.drive).collect(),
+        drive_rate: promises().map(|promise| promise.bytes_per_second).max().unwrap_or(0),
+        // Streams may all begin at the same time.
+        drive_burst: promises().map(|promise| promise.burst_bytes).max().unwrap_or(0)
+            + operation.saturating_mul(u64::from(request.streams - 1)),
+        operation_bytes: u32::try_from(operation).unwrap_or(u32::MAX),
+        buffer_bytes: admitted.buffer_bytes,
+        lateness_us: lateness_ns.div_ceil(1000),
+        start_us: (admitted.start_latency_ns + lateness_ns).div_ceil(1000),
+    }
+}
+
+fn lines(explanation: &braid_admission::Explanation) -> Vec<String> {
+    explanation.candidates.iter().map(ToString::to_string).collect()
+}
+
+/// A line for the drives of which it is not known what they can do.
+fn uncalibrated(core: &Core) -> Option<String> {
+    let table = core.drives();
+    let of = table.iter().filter(|drive| drive.record.replaced_by == DriveId(0));
+    let without = of.filter(|drive| cost_of(drive).is_none()).map(|drive| drive.record.drive);
+    match table.names(without).as_str() {
+        "" => None,
+        names => Some(format!("{names}: not calibrated, and left out (braid drive calibrate)")),
+    }
+}
+
+fn not_admitted(core: &Core, ledger: &Ledger, request: &ReserveRate, refused: Refused) -> NotAdmitted {
+    let Refused { resource, needed, free, offers, .. } = refused;
+    let capacity = match resource {
+        Resource::Drive { drive, part, .. } => ledger.capacity(drive).map_or(0, |all| all.on(part)),
+        Resource::Client { .. } => request.rail / 1000 * u64::from(SHARE_PERMILLE),
+        Resource::Space { .. } | Resource::Drives | Resource::Survive { .. } => 0,
+    };
+    // Without a capacity, the need itself is the whole.
+    let whole = if capacity == 0 { needed } else { capacity / u64::from(SHARE_PERMILLE) * 1000 };
+    let of =
+        |amount: u64| u64::try_from(u128::from(amount) * 1000 / u128::from(whole.max(1))).unwrap_or(u64::MAX);
+    let shown = show(core, resource);
+    let detail = match (resource, uncalibrated(core)) {
+        (Resource::Drives | Resource::Survive { .. }, Some(line)) => {
+            format!("{shown} do not suffice; {line}")
+        }
+        (Resource::Drives | Resource::Survive { .. }, None) => format!("{shown} do not suffice"),
+        _ => format!("{shown} has too little left"),
+    };
+    NotAdmitted {
+        resource: shown,
+        needed_permille: of(needed),
+        free_permille: of(free),
+        detail,
+        offers: offers.into_iter().map(|offer| counter_offer(request, offer)).collect(),
+    }
+}
+
+/// A resource in words, with the drives' names.
+fn show(core: &Core, resource: Resource) -> String {
+    let table = core.drives();
+    match resource {
+        Resource::Drive { drive, part, lost } => {
+            let lost = lost.map(|lost| format!(" while {} is lost", table.name(lost))).unwrap_or_default();
+            format!("the {part} of {}{lost}", table.name(drive))
+        }
+        Resource::Space { drive } => format!("the space on {}", table.name(drive)),
+        Resource::Survive { missing: Some(drive) } => {
+            format!("the losses that the files survive while {} is out", table.name(drive))
+        }
+        Resource::Client { part: Part::RailIn | Part::RailOut } => "the client's rail".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+fn counter_offer(request: &ReserveRate, offer: Offer) -> CounterOffer {
+    let as_asked = CounterOffer {
+        rate: request.rate,
+        begins_ms: 0,
+        survive: request.survive,
+        shape: ShapeSpec::DEFAULT,
+        detail: String::new(),
+    };
+    match offer {
+        Offer::Rate(rate) => {
+            CounterOffer { rate, detail: "the greatest rate that is free".into(), ..as_asked }
+        }
+        Offer::From(begins_ms) => {
+            CounterOffer { begins_ms, detail: "when other reservations have ended".into(), ..as_asked }
+        }
+        Offer::Shape(shape) => {
+            CounterOffer { shape: ShapeSpec::from(shape), detail: "in another shape".into(), ..as_asked }
+        }
+        Offer::Survive(survive) => {
+            CounterOffer { survive, detail: "surviving fewer losses".into(), ..as_asked }
+        }
+    }
+}
+
+/// The record of a reservation, if it is still on record.
+pub(crate) fn on_record(tx: &Tx, id: ReservationId) -> Result<Option<ReservationRecord>, Refusal> {
+    Ok(tx.record(&key::reservation(id))?)
+}

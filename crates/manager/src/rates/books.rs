@@ -1,0 +1,306 @@
+//! The books: what is reserved on each drive. What is on record is entered here at a start, and again when
+//! drives or layouts have changed.
+
+use std::collections::BTreeMap;
+
+use braid_admission::{
+    About, Access, Answer, Ask, Demand, DriveParts, Ledger, Policy, Prices, ProcessorCost, Qualified, Rail,
+    Terms, quote,
+};
+use braid_layout::{DriveId, ReservationId};
+use braid_meta::records::schema::ReservationRecord;
+use braid_meta::rules::drives::{Drive, DriveTable};
+use braid_meta::rules::space::takes_columns;
+use braid_schedule::cost::SECOND_NS;
+use braid_schedule::{Charge, Config, DeviceCost, Direction, DirectionCost, Load, lateness_bound};
+use braid_wire::capability::DataDirection;
+use braid_wire::control::{DriveBooking, DrivePromise, DriveState, RatePlan};
+use braid_wire::data::{DiskCharge, DiskCost};
+
+/// Share of each drive that is booked at most, in thousandths.
+pub(crate) const SHARE_PERMILLE: u32 = 800;
+/// Longest operation of a plan, in nanoseconds of device time.
+const OPERATION_NS: u64 = 10_000_000;
+/// Time from when a disk has done an operation until the client's next message, in nanoseconds.
+const LATENCY_NS: u64 = 5_000_000;
+/// Operations are at least this part of what is in flight at a drive, as far as its bound is concerned.
+const SMALLEST_PART: u64 = 32;
+/// Bound on lateness where the scheduler's formula tells none, in times of what is in flight.
+const UNKNOWN_BOUND: u64 = 6;
+/// Part (an eighth) of a drive's capacity: with less free, the log's cleaning is counted.
+const SCARCE_PART: u64 = 8;
+/// Bytes that cleaning moves for each 1000 bytes written, where space is scarce.
+const MOVED_PERMILLE: u32 = 250;
+
+/// The bookings of all drives.
+pub(crate) struct Books {
+    pub(crate) ledger: Ledger,
+    pub(crate) prices: Prices,
+    /// Reservations that were ended while capabilities of theirs may be in use, with the time at which the
+    /// last of these is over.
+    ending: BTreeMap<ReservationId, u64>,
+}
+
+impl Default for Books {
+    fn default() -> Books {
+        Books { ledger: Ledger::new(SHARE_PERMILLE), prices: Prices::default(), ending: BTreeMap::new() }
+    }
+}
+
+impl Books {
+    /// Enters the drives as they are now. Drives that are not calibrated count as out.
+    pub(crate) fn refresh(&mut self, table: &DriveTable, now_ms: u64) {
+        let is_there =
+            |drive| table.drive(drive).is_some() && table.state(drive, now_ms) != DriveState::Replaced;
+        let gone: Vec<DriveParts> =
+            self.ledger.drives().filter(|parts| parts.alive && !is_there(parts.drive)).cloned().collect();
+        gone.into_iter().for_each(|parts| self.ledger.set_drive(DriveParts { alive: false, ..parts }));
+        let is_over = |(_, until_ms): &(&ReservationId, &u64)| **until_ms <= now_ms;
+        let over: Vec<ReservationId> = self.ending.iter().filter(is_over).map(|(id, _)| *id).collect();
+        for id in over {
+            self.ending.remove(&id);
+            self.ledger.remove(id.0);
+        }
+        for drive in table.iter().filter(|drive| drive.record.replaced_by == DriveId(0)) {
+            let state = table.state(drive.record.drive, now_ms);
+            self.ledger.set_drive(parts(drive, state == DriveState::Up));
+            use braid_schedule::Background as Work;
+            let standing = share([Work::Scrub, Work::Cleaning, Work::Checkpoint]);
+            let rebuild = share([Work::Rebuild]);
+            let background = braid_admission::Background { standing, rebuild };
+            let entered = self.ledger.set_background(drive.record.drive, background);
+            debug_assert!(entered.is_ok(), "the drive was just entered");
+        }
+    }
+
+    /// Enters a reservation that was admitted.
+    pub(crate) fn add(&mut self, id: ReservationId, booking: braid_admission::Booking) {
+        self.ledger.remove(id.0);
+        if let Err(error) = self.ledger.add(id.0, booking) {
+            tracing::warn!(%error, reservation = %id, "a reservation is not in the books");
+        }
+    }
+
+    /// Takes a reservation out.
+    pub(crate) fn remove(&mut self, id: ReservationId) {
+        self.ledger.remove(id.0);
+    }
+
+    /// Takes a reservation out at this time: drives honour the capabilities that are out until they expire.
+    pub(crate) fn remove_at(&mut self, id: ReservationId, until_ms: u64) {
+        self.ending.insert(id, until_ms);
+    }
+
+    /// The booking of a reservation.
+    pub(crate) fn booking(&self, id: ReservationId) -> Option<&braid_admission::Booking> {
+        self.ledger.booking(id.0)
+    }
+
+    /// The share of a drive that may be booked, in thousandths.
+    pub(crate) fn share_permille(&self) -> u32 {
+        SHARE_PERMILLE
+    }
+
+    /// The booking of each drive.
+    pub(crate) fn drives(&self, table: &DriveTable) -> Vec<DriveBooking> {
+        let mut rows: Vec<DriveBooking> = self
+            .ledger
+            .drives()
+            .map(|parts| DriveBooking {
+                drive: parts.drive,
+                name: table.name(parts.drive),
+                healthy_permille: permille(self.ledger.load(parts.drive, &[])),
+                worst_permille: permille(self.ledger.worst(parts.drive)),
+                able_permille: parts.service_permille,
+            })
+            .collect();
+        rows.sort_by(|one, other| one.name.cmp(&other.name));
+        rows
+    }
+
+    /// The plan of a reservation, as clients see it.
+    pub(crate) fn plan(
+        &self,
+        table: &DriveTable,
+        record: &ReservationRecord,
+        booking: Option<&braid_admission::Booking>,
+    ) -> RatePlan {
+        let drive = |of: &braid_admission::DriveBooking| {
+            let worst = of.lost.iter().map(|loss| loss.demand.device_ns).fold(of.healthy.device_ns, u64::max);
+            DrivePromise {
+                drive: of.drive,
+                name: table.name(of.drive),
+                rate: record.drive_rate,
+                burst: record.drive_burst,
+                operation_bytes: record.operation_bytes,
+                healthy_permille: permille(Some(of.healthy)),
+                worst_permille: permille(Some(Demand { device_ns: worst, ..Demand::ZERO })),
+            }
+        };
+        let mut drives: Vec<DrivePromise> =
+            booking.iter().flat_map(|booking| &booking.drives).map(drive).collect();
+        drives.sort_by(|one, other| one.name.cmp(&other.name));
+        RatePlan {
+            shape: record.shape.clone(),
+            drives,
+            buffer_bytes: record.buffer_bytes,
+            lateness_us: record.lateness_us,
+            start_us: record.start_us,
+        }
+    }
+
+    /// The reason why a reservation may not be kept now; empty: there is none.
+    pub(crate) fn risk(&self, table: &DriveTable, now_ms: u64, record: &ReservationRecord) -> String {
+        let drives = || record.booked.iter().copied();
+        let lost: Vec<DriveId> =
+            drives().filter(|drive| table.state(*drive, now_ms) != DriveState::Up).collect();
+        if lost.len() > usize::from(record.survive) {
+            let names = table.names(lost.iter().copied());
+            return format!(
+                "{names} are lost, and it survives {}: its rate is not promised until they are back",
+                record.survive
+            );
+        }
+        if self.booking(record.reservation).is_none() {
+            return "it could not be priced: its files or drives are not known".to_owned();
+        }
+        let short =
+            drives().find_map(|drive| self.ledger.overbooked(drive).map(|shortage| (drive, shortage)));
+        match short {
+            None => String::new(),
+            Some((drive, shortage)) => {
+                let name = table.name(drive);
+                let cause = table.drive(drive).and_then(|known| known.parts.as_ref());
+                let cause = cause.map(|parts| parts.derate_cause.as_str()).filter(|cause| !cause.is_empty());
+                let cause = cause.map(|cause| format!(" ({cause})")).unwrap_or_default();
+                let lost = shortage.lost.map(|lost| format!(" if {} is lost", table.name(lost)));
+                format!(
+                    "{name}{cause}: its {} cannot do all that is booked{}: move or end other reservations, or mend it",
+                    shortage.part,
+                    lost.unwrap_or_default()
+                )
+            }
+        }
+    }
+
+    /// Enters a reservation on record again, with the layouts and costs of now. While drives are lost it
+    /// survives fewer further losses. If it cannot be priced at all, what was booked stays.
+    pub(crate) fn enter(&mut self, record: &ReservationRecord, about: &About, now_ms: u64) {
+        for survive in (0..=record.survive).rev() {
+            let ask = Ask {
+                terms: terms(record.direction, record.rate, record.streams, record.period_ms, survive),
+                about: about.clone(),
+                client: None,
+                now_ms,
+                duration_ms: Some(record.ends_ms.saturating_sub(now_ms)),
+            };
+            let quoted = quote(&self.ledger, &mut self.prices, &policy(), &ask);
+            if let Ok(Answer::Admitted(admitted)) = quoted {
+                let client = self.booking(record.reservation).and_then(|before| before.client);
+                self.add(record.reservation, braid_admission::Booking { client, ..admitted.booking });
+                return;
+            }
+        }
+    }
+}
+
+pub(crate) fn terms(direction: DataDirection, rate: u64, streams: u32, period_ms: u32, survive: u8) -> Terms {
+    let direction = match direction {
+        DataDirection::Read => Direction::Read,
+        DataDirection::Write => Direction::Write,
+    };
+    Terms {
+        direction,
+        bytes_per_second: rate,
+        streams,
+        period_ns: u64::from(period_ms) * 1_000_000,
+        survive,
+        access: Access::Whole,
+    }
+}
+
+/// Bounds of plans: operations are short enough for the drives' depth.
+pub(crate) fn policy() -> Policy {
+    Policy { operation_ns: OPERATION_NS, ..Policy::default() }
+}
+
+/// The bound on lateness at these drives, in nanoseconds: that of their schedulers, with operations as long
+/// as a plan may have.
+pub(crate) fn lateness_ns(ledger: &Ledger, booking: &braid_admission::Booking) -> u64 {
+    let of = |parts: &DriveParts| {
+        let config = Config::for_device(&parts.cost);
+        let load = Load {
+            booked_permille: u64::from(SHARE_PERMILLE),
+            smallest_ns: config.time_in_flight_ns / SMALLEST_PART,
+            largest_ns: OPERATION_NS,
+            latency_ns: parts.cost.commit_ns().saturating_add(LATENCY_NS),
+        };
+        lateness_bound(&config, &load).unwrap_or(config.time_in_flight_ns.saturating_mul(UNKNOWN_BOUND))
+    };
+    booking.drives.iter().filter_map(|of| ledger.parts(of.drive)).map(of).max().unwrap_or(0)
+}
+
+/// A drive as admission knows it.
+fn parts(drive: &Drive, is_up: bool) -> DriveParts {
+    let cost = cost_of(drive);
+    let told = drive.parts.as_ref();
+    let rail = known(told.map_or(0, |parts| parts.rail_bytes_per_second));
+    let is_scarce = drive.free_bytes < drive.capacity_bytes / SCARCE_PART;
+    let processor = told.and_then(|parts| parts.cost.as_ref()).map(|cost| ProcessorCost {
+        request_ns: cost.read_processor.request_ns.max(cost.write_processor.request_ns),
+        byte_ps: cost.read_processor.byte_ps.max(cost.write_processor.byte_ps),
+        arithmetic_byte_ps: 0,
+        cores: 1,
+    });
+    DriveParts {
+        drive: drive.record.drive,
+        domain: vec![drive.record.rack.clone(), drive.record.host.clone()],
+        cost: cost.unwrap_or(DeviceCost::FREE),
+        qualified: Qualified::default(),
+        service_permille: told.map_or(1000, |parts| parts.derate),
+        rail: Rail { in_bytes_per_second: rail, out_bytes_per_second: rail },
+        processor: processor.filter(|cost| cost.request_ns > 0),
+        moved_permille: if is_scarce { MOVED_PERMILLE } else { 0 },
+        // New files go elsewhere; what exists there goes on.
+        free_bytes: if takes_columns(drive) { drive.free_bytes } else { 0 },
+        alive: is_up && cost.is_some(),
+    }
+}
+
+/// The cost of a drive's disk, once it is calibrated.
+pub(crate) fn cost_of(drive: &Drive) -> Option<DeviceCost> {
+    let disk = drive.parts.as_ref()?.cost.as_ref()?.disk;
+    Some(device_cost(&disk))
+}
+
+fn device_cost(disk: &DiskCost) -> DeviceCost {
+    let way = |of: braid_wire::data::DiskWay| DirectionCost {
+        operation_ns: of.operation_ns,
+        bytes_per_second: of.bytes_per_second.max(1),
+    };
+    DeviceCost {
+        charge: match disk.charge {
+            DiskCharge::Sum => Charge::Sum,
+            DiskCharge::Larger => Charge::Larger,
+        },
+        read: way(disk.read),
+        write: way(disk.write),
+        sync_ns: disk.sync_ns,
+    }
+}
+
+pub(crate) fn known(rate: u64) -> Option<u64> {
+    (rate > 0).then_some(rate)
+}
+
+/// Device time of a second that drives keep for this work.
+fn share<const N: usize>(works: [braid_schedule::Background; N]) -> Demand {
+    let permille: u64 = works.iter().map(|work| work.share_permille()).sum();
+    Demand { device_ns: permille * (SECOND_NS / 1000), ..Demand::ZERO }
+}
+
+/// Device time of a second, in thousandths, rounded up.
+fn permille(demand: Option<Demand>) -> u32 {
+    let device_ns = demand.map_or(0, |demand| demand.device_ns);
+    u32::try_from((device_ns * 1000).div_ceil(SECOND_NS)).unwrap_or(u32::MAX)
+}

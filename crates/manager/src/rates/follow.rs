@@ -1,0 +1,138 @@
+//! Reservations over time: the books follow drives and layouts, and what is over ends.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use braid_admission::{About, NewFiles};
+use braid_layout::{DriveId, ReservationId};
+use braid_meta::records::inodes;
+use braid_meta::records::schema::{ReservationRecord, key};
+use braid_meta::records::tx::Tx;
+use braid_meta::rules::reservations::Target;
+use braid_meta::tree::shapes::from_spec;
+use braid_wire::Refusal;
+
+use crate::core::Core;
+use crate::rates::booking::{on_record, segments_under};
+use crate::rates::books::Books;
+
+/// Returns true if a reservation's time is over, or nobody has claimed it in time.
+pub(crate) fn is_over(record: &ReservationRecord, now_ms: u64) -> bool {
+    record.ends_ms <= now_ms || record.claim_until_ms != 0 && record.claim_until_ms <= now_ms
+}
+
+/// Ends a reservation that is over, unless it was claimed meanwhile.
+pub(crate) async fn end_over(core: &Arc<Core>, books: &mut Books, id: ReservationId) -> Result<(), Refusal> {
+    end_if(core, books, id, is_over).await
+}
+
+/// Ends a reservation if this holds for its record, and the present time, when it is ended.
+async fn end_if(
+    core: &Arc<Core>,
+    books: &mut Books,
+    id: ReservationId,
+    is_to_end: impl Fn(&ReservationRecord, u64) -> bool + Send + 'static,
+) -> Result<(), Refusal> {
+    let end = move |core: &Core, tx: &mut Tx| {
+        let record: Option<ReservationRecord> = tx.record(&key::reservation(id))?;
+        if record.is_some_and(|record| !is_to_end(&record, core.now_ms())) {
+            return Ok(false);
+        }
+        tx.delete(key::reservation(id));
+        Ok(true)
+    };
+    let keep = move |core: &Core, ended: &bool| {
+        if *ended {
+            drop(core.reservations().end(id));
+        }
+    };
+    if core.write_then(end, keep).await? {
+        books.remove(id);
+    }
+    Ok(())
+}
+
+/// Enters a reservation in the books as its files lie now, and notes what is at risk.
+pub(crate) async fn follow(
+    core: &Arc<Core>,
+    books: &mut Books,
+    record: ReservationRecord,
+) -> Result<(), Refusal> {
+    let id = record.reservation;
+    let mut record = record;
+    let planned = record.drives.clone();
+    // A drive that took another's place takes its promises too.
+    for drive in &mut record.drives {
+        *drive = core.drives().successor(*drive);
+    }
+    let looked_at = record.clone();
+    let Some(about) = core.read(move |core, tx| about(core, tx, &looked_at)).await? else {
+        tracing::info!(reservation = %id, "what a rate was reserved for is gone: the reservation ends");
+        return end_if(core, books, id, |_, _| true).await;
+    };
+    books.enter(&record, &about, core.now_ms());
+    // Drives that are only away hold the promise too: they come back.
+    let booked = drives_of(&about);
+    if booked != record.booked || planned != record.drives {
+        record.booked = booked;
+        let drives = record.drives.clone();
+        let booked = record.booked.clone();
+        let moved = move |_: &Core, tx: &mut Tx| {
+            let record = on_record(tx, id)?;
+            let record = record.map(|record| ReservationRecord { booked, drives, ..record });
+            record.iter().for_each(|record| tx.set(key::reservation(id), record));
+            Ok(record)
+        };
+        let keep = |core: &Core, record: &Option<ReservationRecord>| {
+            record.iter().for_each(|record| core.reservations().put(record.clone()));
+        };
+        core.write_then(moved, keep).await?;
+    }
+    let risk = books.risk(&core.drives(), core.now_ms(), &record);
+    note_risk(core, id, risk);
+    Ok(())
+}
+
+fn note_risk(core: &Core, id: ReservationId, risk: String) {
+    let mut reservations = core.reservations();
+    let Ok(known) = reservations.get(id) else { return };
+    if known.risk != risk {
+        match risk.as_str() {
+            "" => tracing::info!(reservation = %id, "the rate is safe again"),
+            risk => tracing::warn!(reservation = %id, risk, "the rate may not be kept"),
+        }
+        reservations.set_risk(id, risk);
+    }
+}
+
+/// The files of a reservation: as its plan has them, or those that exist; `None`: its place is gone.
+fn about(core: &Core, tx: &Tx, record: &ReservationRecord) -> Result<Option<About>, Refusal> {
+    let target = Target::of(record);
+    let (Target::Node(at) | Target::Name(at, _)) = &target;
+    let lives = inodes::find(tx, *at)?.is_some_and(|inode| inode.lives());
+    if !lives || tx.get(&key::volume(record.volume))?.is_none() {
+        return Ok(None);
+    }
+    if record.drives.is_empty() {
+        // A directory may be empty for a while.
+        let segments = match target {
+            Target::Node(file) => segments_under(core, tx, file).unwrap_or_default(),
+            Target::Name(..) => Vec::new(),
+        };
+        return Ok(Some(About::Segments(segments)));
+    }
+    let shape = from_spec(&record.shape, &record.shape)?;
+    Ok(Some(About::Planned(NewFiles { shape, drives: record.drives.clone() })))
+}
+
+/// The drives that files have columns on, each once.
+fn drives_of(about: &About) -> Vec<DriveId> {
+    let drives: BTreeSet<DriveId> = match about {
+        About::Segments(segments) => {
+            segments.iter().flat_map(|segment| &segment.components).map(|component| component.drive).collect()
+        }
+        About::Planned(files) => files.drives.iter().copied().collect(),
+        About::New(_) => BTreeSet::new(),
+    };
+    drives.into_iter().collect()
+}

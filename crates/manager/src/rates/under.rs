@@ -1,0 +1,101 @@
+//! The reservation under which a file is opened or made.
+
+use std::sync::Arc;
+
+use braid_layout::{ColumnMask, DriveId, FileId, ReservationId, Shape};
+use braid_meta::records::schema::{InodeRecord, ReservationRecord, key};
+use braid_meta::records::tx::Tx;
+use braid_meta::tree::view::Opener;
+use braid_wire::Refusal;
+use braid_wire::capability::DataDirection;
+use braid_wire::control::{DriveState, NamePlace, ShapeSpec};
+
+use crate::core::Core;
+
+/// The reservation that an open is under. The first open claims it.
+pub(crate) async fn over(
+    core: &Arc<Core>,
+    file: FileId,
+    inode: &InodeRecord,
+    opener: Opener,
+) -> Result<Option<ReservationRecord>, Refusal> {
+    let direction = match opener {
+        Opener::Reader => DataDirection::Read,
+        Opener::Writer(_) => DataDirection::Write,
+        Opener::Filler(_) | Opener::Healer(_) => return Ok(None),
+    };
+    if core.reservations().is_empty() {
+        return Ok(None);
+    }
+    let looked_at = inode.clone();
+    let found = core
+        .read(move |core, tx| {
+            let reservations = core.reservations();
+            Ok(reservations.over_file(tx, direction, file, &looked_at)?.cloned())
+        })
+        .await?;
+    let now_ms = core.now_ms();
+    match found.filter(|record| record.ends_ms > now_ms) {
+        Some(record) if record.claim_until_ms != 0 => claim(core, record.reservation).await,
+        found => Ok(found),
+    }
+}
+
+/// Notes durably that something was opened under a reservation: it is not given back before its end.
+async fn claim(core: &Arc<Core>, id: ReservationId) -> Result<Option<ReservationRecord>, Refusal> {
+    let claim = move |_: &Core, tx: &mut Tx| {
+        let record: Option<ReservationRecord> = tx.record(&key::reservation(id))?;
+        let claimed = record.map(|record| ReservationRecord { claim_until_ms: 0, ..record });
+        if let Some(claimed) = &claimed {
+            tx.set(key::reservation(id), claimed);
+        }
+        Ok(claimed)
+    };
+    let keep = |core: &Core, claimed: &Option<ReservationRecord>| {
+        claimed.iter().for_each(|record| core.reservations().put(record.clone()));
+    };
+    core.write_then(claim, keep).await
+}
+
+/// The reservation that a file made at this place will be under.
+pub(crate) fn over_new(core: &Core, tx: &Tx, at: &NamePlace) -> Result<Option<ReservationRecord>, Refusal> {
+    let now_ms = core.now_ms();
+    let reservations = core.reservations();
+    Ok(reservations.over_new(tx, at)?.filter(|record| record.ends_ms > now_ms).cloned())
+}
+
+/// The shape of a file that is made under a reservation.
+pub(crate) fn shape_of(reserved: Option<&ReservationRecord>, asked: &ShapeSpec) -> ShapeSpec {
+    match reserved {
+        Some(record) if !record.drives.is_empty() => record.shape.clone(),
+        _ => asked.clone(),
+    }
+}
+
+/// The drives of a file that is made under a reservation: those of its plan, if as many of them are up as its
+/// shape can do with. `None`: the file is placed like any other.
+pub(crate) fn place(
+    core: &Core,
+    reserved: Option<&ReservationRecord>,
+    shape: &Shape,
+) -> Option<(Vec<DriveId>, ColumnMask)> {
+    let record = reserved.filter(|record| record.drives.len() == usize::from(shape.width()))?;
+    let now_ms = core.now_ms();
+    let table = core.drives();
+    let states = || record.drives.iter().map(|&drive| table.state(drive, now_ms));
+    let is_there = |state| matches!(state, DriveState::Up | DriveState::Away);
+    if !states().all(is_there) {
+        return None;
+    }
+    let columns = (0..shape.width()).map(braid_layout::Column);
+    let out: ColumnMask = columns
+        .zip(states())
+        .filter(|(_, state)| *state != DriveState::Up)
+        .map(|(column, _)| column)
+        .collect();
+    // After a restart a drive that was not heard from yet is not known to be away.
+    if !out.is_empty() && !table.may_judge(now_ms) {
+        return None;
+    }
+    (out.count() <= u32::from(shape.m())).then(|| (record.drives.clone(), out))
+}

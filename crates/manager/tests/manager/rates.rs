@@ -1,0 +1,181 @@
+//! Reserved data rates: booked once, there after a restart, carried by the capabilities of what is opened
+//! under them, and given back.
+
+use std::collections::BTreeSet;
+
+use braid_layout::{DriveId, ReservationId};
+use braid_wire::Reason;
+use braid_wire::capability::{DataDirection, Promise};
+use braid_wire::control::*;
+
+use crate::fake::{Client, Cluster, eventually, open, opened, raid5, release};
+
+const HOUR_MS: u64 = 3_600_000;
+
+fn ask(path: &str, rate: u64) -> ReserveRate {
+    ReserveRate {
+        at: NamePlace::of("main", path),
+        direction: DataDirection::Write,
+        rate,
+        streams: 1,
+        period_ms: 100,
+        survive: 1,
+        duration_ms: HOUR_MS,
+        claim_ms: 0,
+        rail: 0,
+        shape: ShapeSpec::DEFAULT,
+        trial: false,
+    }
+}
+
+fn told(reply: Result<ControlReply, braid_wire::Refusal>) -> RateReserved {
+    match reply {
+        Ok(ControlReply::RateReserved(reply)) => reply,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn reserve(client: &mut Client, request: ReserveRate) -> RateReserved {
+    told(client.ask(request).await)
+}
+
+async fn list(client: &mut Client) -> ReservationReply {
+    match client.ask(Reservations {}).await {
+        Ok(ControlReply::Reservations(reply)) => reply,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The reservations that the capabilities of an open file carry, and the drives that they are for.
+fn carried(opened: &Opened) -> (BTreeSet<ReservationId>, BTreeSet<DriveId>) {
+    let grants = opened.grants.iter().flatten().flatten();
+    let promised = grants.map(|grant| (grant.capability.promise.reservation, grant.capability.drive));
+    promised.unzip()
+}
+
+/// Waits until all drives have told what they cost.
+async fn calibrated(client: &mut Client) {
+    client.until("calibrated", |status| status.drives.iter().all(|drive| drive.parts.is_some())).await;
+}
+
+#[tokio::test]
+async fn a_repeated_request_books_once_and_a_restart_keeps_it() {
+    let mut cluster = Cluster::new(5, raid5(2)).await;
+    let mut client = cluster.manager.client().await;
+    calibrated(&mut client).await;
+    let heads = client.operations(1);
+    let first = told(client.ask_as(&heads[0], ask("cam", 50_000_000)).await).admitted.expect("it fits");
+    let booked = list(&mut client).await.drives;
+    for restarted in [false, true] {
+        if restarted {
+            cluster = cluster.restart_manager().await;
+            client.0 = cluster.manager.client().await.0;
+        }
+        let again =
+            told(client.ask_as(&heads[0], ask("cam", 50_000_000)).await).admitted.expect("it was booked");
+        assert_eq!(again.reservation, first.reservation, "restarted: {restarted}");
+        assert_eq!(list(&mut client).await.reservations.len(), 1, "restarted: {restarted}");
+    }
+    // The books are made again once the drives are back.
+    eventually("it is in the books", || async {
+        let mut client = cluster.manager.client().await;
+        list(&mut client).await.drives == booked
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_opened_under_it_carries_it() {
+    let cluster = Cluster::new(5, raid5(2)).await;
+    let mut client = cluster.manager.client().await;
+    calibrated(&mut client).await;
+    let row = reserve(&mut client, ask("cam", 50_000_000)).await.admitted.expect("it fits");
+    let planned: BTreeSet<DriveId> = row.plan.drives.iter().map(|drive| drive.drive).collect();
+    assert_ne!(row.claim_until_ms, 0);
+    let file = client.create("cam").await;
+    assert_eq!(carried(&file), (BTreeSet::from([row.reservation]), planned.clone()), "in its layout");
+    assert_eq!(file.stat.segments[0].shape, row.plan.shape);
+    let handle = file.promise.expect("the client is told");
+    assert_eq!((handle.reservation, handle.rate), (row.reservation, 50_000_000));
+    assert_eq!(list(&mut client).await.reservations[0].claim_until_ms, 0, "it is claimed");
+    client.done(release(&file, true)).await;
+    let reader = opened(client.ask(open("cam", Access::Read, false)).await.unwrap());
+    assert_eq!(carried(&reader).0, BTreeSet::from([ReservationId::NONE]), "not in the other direction");
+    let other = client.create("other").await;
+    assert_eq!((carried(&other).0, other.promise), (BTreeSet::from([ReservationId::NONE]), None));
+    client.done(EndReservation { reservation: row.reservation }).await;
+    let file = opened(client.patient(open("cam", Access::Write, false)).await.unwrap());
+    assert_eq!(
+        file.grants[0][0].as_ref().expect("granted").capability.promise,
+        Promise::NONE,
+        "it has ended"
+    );
+}
+
+#[tokio::test]
+async fn a_file_that_is_elsewhere_has_no_promise() {
+    let cluster = Cluster::new(5, raid5(2)).await;
+    let mut client = cluster.manager.client().await;
+    calibrated(&mut client).await;
+    let names: Vec<String> = (0..12).map(|number| format!("f{number}")).collect();
+    for name in &names {
+        let file = client.create(name).await;
+        client.done(release(&file, true)).await;
+    }
+    let asked = ReserveRate { shape: raid5(2), ..ask("", 1_000_000) };
+    let row = reserve(&mut client, asked).await.admitted.expect("it fits");
+    let planned: BTreeSet<DriveId> = row.plan.drives.iter().map(|drive| drive.drive).collect();
+    let mut elsewhere = 0;
+    for name in &names {
+        let file = opened(client.patient(open(name, Access::Write, false)).await.unwrap());
+        let drives = file.stat.segments[0].columns.iter().map(|column| column.drive);
+        let is_planned = drives.collect::<BTreeSet<_>>().is_subset(&planned);
+        assert_eq!(file.promise.is_some(), is_planned, "{name}");
+        elsewhere += usize::from(!is_planned);
+    }
+    assert!(elsewhere > 0, "all files are on the drives of the plan");
+}
+
+#[tokio::test]
+async fn too_much_is_refused_with_offers_that_hold() {
+    let cluster = Cluster::new(5, raid5(2)).await;
+    let mut client = cluster.manager.client().await;
+    calibrated(&mut client).await;
+    let refused =
+        reserve(&mut client, ask("cam", 5_000_000_000)).await.refused.expect("no five disks do that");
+    assert!(!refused.resource.is_empty() && refused.needed_permille > refused.free_permille, "{refused:?}");
+    let best = refused.offers.iter().find(|offer| offer.begins_ms == 0).expect("something is free").rate;
+    let more = ReserveRate { trial: true, ..ask("cam", best + best / 20) };
+    assert!(reserve(&mut client, more).await.admitted.is_none(), "it is the most");
+    let trial = ReserveRate { trial: true, ..ask("cam", best) };
+    assert_eq!(reserve(&mut client, trial).await.admitted.expect("it fits").reservation, ReservationId::NONE);
+    assert!(list(&mut client).await.reservations.is_empty(), "a trial books nothing");
+    assert!(reserve(&mut client, ask("cam", best)).await.admitted.is_some());
+    let reply = list(&mut client).await;
+    assert!(
+        reply.drives.iter().all(|drive| drive.worst_permille <= reply.share_permille),
+        "{:?}",
+        reply.drives
+    );
+    assert_eq!(client.refused(ask("cam", 1)).await.reason, Reason::Exists, "one for a name and direction");
+    assert_eq!(client.refused(ask("other", 0)).await.reason, Reason::Range);
+}
+
+#[tokio::test]
+async fn it_is_given_back_when_its_time_is_over_or_nobody_comes() {
+    let cluster = Cluster::new(5, raid5(2)).await;
+    let mut client = cluster.manager.client().await;
+    calibrated(&mut client).await;
+    let before = list(&mut client).await.drives;
+    let short = ReserveRate { duration_ms: 300, ..ask("a", 1_000_000) };
+    let unclaimed = ReserveRate { claim_ms: 300, ..ask("b", 1_000_000) };
+    for request in [short, unclaimed] {
+        assert!(reserve(&mut client, request).await.admitted.is_some());
+    }
+    eventually("they are over", || async {
+        let mut client = cluster.manager.client().await;
+        let reply = list(&mut client).await;
+        reply.reservations.is_empty() && reply.drives == before
+    })
+    .await;
+}
