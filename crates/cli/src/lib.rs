@@ -14,6 +14,7 @@ pub mod operate;
 pub mod output;
 pub mod sim;
 mod sizing;
+mod stream;
 
 use crate::files::attributes;
 use crate::files::list;
@@ -32,11 +33,11 @@ use crate::operate::heal;
 use crate::operate::jobs;
 use crate::operate::manager_cmd;
 use crate::operate::rebalance;
-use crate::operate::relayout;
 use crate::operate::scrub;
 use crate::operate::status;
 use crate::operate::store_cmd;
 use crate::operate::volume;
+use crate::operate::{relayout, reserve};
 use crate::output::interrupt;
 use crate::output::manual;
 use crate::output::report;
@@ -105,6 +106,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Up(up) => return up::run(up, cluster, report).await,
         Command::Mount(mount) => return mount::run(mount, cluster, report).await,
+        Command::Stream(asked) => return stream::run(asked, cluster, report).await,
         Command::Manager(Manager::Serve(serve)) => return serve::manager(serve).await,
         Command::Drive(Drive::Serve(serve)) => return serve::drive(*serve).await,
         _ => {}
@@ -140,8 +142,9 @@ async fn command(command: Command, cluster: Option<&Path>, report: Report) -> Re
         Command::Manager(Manager::Restore { backup, dir }) => manager_cmd::restore(backup, dir, report),
         Command::Manager(Manager::FreeUnnamed) => manager_cmd::free_unnamed(cluster, report).await,
         Command::Down(down) => down::run(down, cluster, report).await,
-        Command::Status { jobs: true } => jobs::run(cluster, report).await,
-        Command::Status { jobs: false } => status::run(cluster, report).await,
+        Command::Status { jobs: true, .. } => jobs::run(cluster, report).await,
+        Command::Status { reservations: true, .. } => reserve::status(cluster, report).await,
+        Command::Status { .. } => status::run(cluster, report).await,
         Command::Df => df::run(cluster, report).await,
         Command::Cp(cp) => copy::run(cp, cluster, report).await,
         Command::Cat(cat) => copy::cat(cat, cluster).await,
@@ -162,6 +165,8 @@ async fn command(command: Command, cluster: Option<&Path>, report: Report) -> Re
         Command::Rebuild(rebuild) => heal::rebuild(rebuild, cluster, report).await,
         Command::Heal(heal) => heal::run(heal, cluster, report).await,
         Command::Relayout(relayout) => relayout::run(relayout, cluster, report).await,
+        Command::Reserve(asked) => reserve::run(asked, cluster, report).await,
+        Command::Stream(asked) => stream::run(asked, cluster, report).await,
         Command::Rebalance(rebalance) => rebalance::run(rebalance, cluster, report).await,
         Command::Demo(demo) => demo::run(demo, report, None).await,
         Command::Store(store) => store_cmd::run(store, report).await,

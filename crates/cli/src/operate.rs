@@ -1,6 +1,7 @@
 //! Commands of operators.
 
 pub(crate) mod check;
+pub(crate) mod cost;
 pub(crate) mod df;
 pub(crate) mod drive_cmd;
 pub mod heal;
@@ -10,6 +11,7 @@ pub(crate) mod manager_cmd;
 pub(crate) mod rebalance;
 pub(crate) mod relayout;
 pub mod replace;
+pub(crate) mod reserve;
 pub(crate) mod scrub;
 pub(crate) mod status;
 pub(crate) mod store_cmd;

@@ -4,6 +4,7 @@ pub mod bar;
 pub(crate) mod base64;
 pub(crate) mod causes;
 pub mod documents;
+pub(crate) mod duration;
 pub mod exit;
 pub mod interrupt;
 pub(crate) mod manual;

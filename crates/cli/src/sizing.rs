@@ -75,6 +75,7 @@ fn text(answer: &Answer) -> String {
                 answer.drives_for_capacity, answer.drives_for_streams
             ),
         ),
+        ("admitted", format!("{} streams may have a promise of their rate", answer.admitted_streams)),
         (
             "a host's loss",
             if answer.survives_a_host {

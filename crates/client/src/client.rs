@@ -25,23 +25,35 @@ const SMALL_SETS_MAX: usize = 128;
 #[derive(Clone)]
 pub struct Client {
     pub(crate) shared: Arc<Shared>,
+    pub(crate) paths: Arc<Paths>,
 }
 
-/// The state shared by clones.
-pub(crate) struct Shared {
-    pub(crate) config: Config,
-    pub(crate) control: Control,
+/// The way of data: sessions with drives, and the bounds of what is in flight. A handle with a reserved rate
+/// has one of its own, so that it never waits for what other handles have in flight.
+pub(crate) struct Paths {
     pub(crate) drives: Drives,
-    /// Random: distinguishes this client's operations from those of others.
-    pub(crate) number: ClientId,
-    pub(crate) unit_writes: UnitWrites,
-    pub(crate) renewals: Renewals,
     /// One permit per plan set in flight.
     sets: Semaphore,
     /// One permit per plan set in flight of a request for a few bytes. Such requests share sessions, and hold
     /// little memory: many of them may wait for drives at a time.
     small_sets: Semaphore,
     pub(crate) scratch: Scratch,
+    /// Instructions in flight per drive and session.
+    flights: usize,
+}
+
+/// Instructions in flight per drive and session of a handle with a reserved rate. A drive spreads what it
+/// gets over the promise's time: those of a whole period are to wait there, not here for answers to others.
+const PROMISED_FLIGHTS: usize = 128;
+
+/// The state shared by clones.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) control: Control,
+    /// Random: distinguishes this client's operations from those of others.
+    pub(crate) number: ClientId,
+    pub(crate) unit_writes: UnitWrites,
+    pub(crate) renewals: Renewals,
     pub(crate) later: Later,
     /// True if lookups and listings ask the manager to watch their results: set when a watch begins.
     pub(crate) watches: AtomicBool,
@@ -56,28 +68,50 @@ pub struct SentRequests {
     pub drives: u64,
 }
 
+impl Paths {
+    fn new(config: &Config) -> Paths {
+        let limits = Limits { reply: config.drive_reply, ..config.limits };
+        let drives = Drives::new(config.credentials.cluster, limits, config.idle_sessions, config.avoid);
+        Paths::of(config, drives, config.flights_per_drive)
+    }
+
+    fn of(config: &Config, drives: Drives, flights: usize) -> Paths {
+        Paths {
+            drives,
+            sets: Semaphore::new(config.sets.max(1)),
+            small_sets: Semaphore::new(SMALL_SETS_MAX),
+            scratch: Scratch::default(),
+            flights,
+        }
+    }
+}
+
 impl Client {
     /// Makes a client and proves its token to the manager. Waits for the manager within the client's
     /// patience.
     pub async fn connect(config: Config) -> Result<Client> {
-        let limits = Limits { reply: config.drive_reply, ..config.limits };
         let number = ClientId(random()?);
         let shared = Shared {
             control: Control::new(config.clone(), number),
-            drives: Drives::new(config.credentials.cluster, limits, config.idle_sessions, config.avoid),
             number,
             unit_writes: UnitWrites::new(),
             renewals: Renewals::new(),
-            sets: Semaphore::new(config.sets.max(1)),
-            small_sets: Semaphore::new(SMALL_SETS_MAX),
-            scratch: Scratch::default(),
             later: Later::default(),
             watches: AtomicBool::new(false),
             config,
         };
-        let client = Client { shared: Arc::new(shared) };
+        let paths = Arc::new(Paths::new(&shared.config));
+        let client = Client { shared: Arc::new(shared), paths };
         client.shared.control.greet().await?;
         Ok(client)
+    }
+
+    /// The same client, with sessions and bounds of its own, for a handle with a reserved rate.
+    pub(crate) fn apart(&self) -> Client {
+        let config = &self.shared.config;
+        let flights = config.flights_per_drive.max(PROMISED_FLIGHTS);
+        let paths = Paths::of(config, self.paths.drives.apart(), flights);
+        Client { shared: Arc::clone(&self.shared), paths: Arc::new(paths) }
     }
 
     /// The settings that the client was made with.
@@ -95,18 +129,18 @@ impl Client {
     /// Requests sent so far.
     pub fn sent_requests(&self) -> SentRequests {
         let control = &self.shared.control;
-        let drives = &self.shared.drives;
+        let drives = &self.paths.drives;
         SentRequests { manager: control.asked(), drives: drives.asked() }
     }
 
     /// A number that grows whenever a drive answers.
     pub fn drive_answers(&self) -> u64 {
-        self.shared.drives.answers()
+        self.paths.drives.answers()
     }
 
     /// Bytes sent to drives so far, over all sessions: frames' headers, capabilities, MACs and payloads.
     pub fn sent_bytes(&self) -> u64 {
-        self.shared.drives.sent_bytes()
+        self.paths.drives.sent_bytes()
     }
 
     /// Sends a request to the manager; `subject` names it in errors.
@@ -128,7 +162,7 @@ impl Client {
 
     /// A permit to run one more plan set. A holder never waits for another permit.
     pub(crate) async fn set_permit(&self) -> SemaphorePermit<'_> {
-        self.shared.sets.acquire().await.expect("it is never closed")
+        self.paths.sets.acquire().await.expect("it is never closed")
     }
 
     /// A permit to run one more plan set of a request for `bytes` bytes of the file. Small requests have
@@ -137,7 +171,7 @@ impl Client {
         if bytes > u64::from(SHARED_PAYLOAD_BYTES_MAX) {
             return self.set_permit().await;
         }
-        self.shared.small_sets.acquire().await.expect("it is never closed")
+        self.paths.small_sets.acquire().await.expect("it is never closed")
     }
 
     /// Returns true if lookups and listings are to ask the manager to watch their results.
@@ -147,7 +181,7 @@ impl Client {
 
     pub(crate) fn in_flight_limit(&self) -> InFlightLimit {
         let config = &self.shared.config;
-        InFlightLimit { flights: config.flights_per_drive, bytes: config.flight_bytes }
+        InFlightLimit { flights: self.paths.flights, bytes: config.flight_bytes }
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_transport::{Mismatch, TransportError};
+use braid_wire::control::NotAdmitted;
 use braid_wire::{Reason, Refusal};
 
 use crate::naming::name::NameError;
@@ -40,6 +41,14 @@ pub enum Error {
         subject: String,
         /// Reason and explanation.
         refusal: Refusal,
+    },
+    /// A data rate was not admitted.
+    #[error("{name}: {}", Scarce(refused))]
+    NotAdmitted {
+        /// The name that the rate was asked for.
+        name: String,
+        /// The scarce resource, the reason, and what would be admitted.
+        refused: Box<NotAdmitted>,
     },
     /// More columns of a stripe are away or damaged than its parity can replace.
     #[error(
@@ -217,8 +226,26 @@ pub enum Kind {
     Unavailable,
     /// Stored bytes are damaged beyond what parity repairs, or a medium failed.
     Corrupt,
+    /// A data rate cannot be kept.
+    NotAdmitted,
     /// A peer or this program broke a rule.
     Internal,
+}
+
+/// Displays the scarce resource, and the rates that would be admitted.
+struct Scarce<'a>(&'a NotAdmitted);
+
+impl fmt::Display for Scarce<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let NotAdmitted { resource, needed_permille: needed, free_permille: free, detail, offers } = self.0;
+        let tenths = |permille: &u64| format!("{}.{} %", permille / 10, permille % 10);
+        write!(f, "{detail} ({resource}: {} of {} free)", tenths(needed), tenths(free))?;
+        for offer in offers {
+            let tenths = offer.rate / 100_000;
+            write!(f, "; instead: {}.{} MB/s, {}", tenths / 10, tenths % 10, offer.detail)?;
+        }
+        Ok(())
+    }
 }
 
 /// Displays the end of a range; displays nothing for a range without an end (`u64::MAX`).
@@ -244,6 +271,7 @@ impl Error {
             Error::Refused { refusal, .. }
             | Error::NotStored { refusal, .. }
             | Error::Drive { refusal, .. } => reason_kind(refusal.reason),
+            Error::NotAdmitted { .. } => Kind::NotAdmitted,
             Error::TooManyAway { .. } | Error::TimedOut { .. } => Kind::Unavailable,
             Error::LeaseLost { .. } | Error::Unfinished { .. } => Kind::Busy,
             Error::Torn { .. } => Kind::Corrupt,
@@ -386,6 +414,31 @@ mod tests {
                 && one.contains("a: x")
                 && !one.contains("can do without"),
             "{one}"
+        );
+    }
+
+    #[test]
+    fn a_refused_rate_comes_with_offers() {
+        let offer = braid_wire::control::CounterOffer {
+            rate: 12_345_678,
+            begins_ms: 0,
+            survive: 1,
+            shape: braid_wire::control::ShapeSpec::DEFAULT,
+            detail: "the greatest rate that is free".to_owned(),
+        };
+        let refused = NotAdmitted {
+            resource: "the disk of d1".to_owned(),
+            needed_permille: 1015,
+            free_permille: 400,
+            detail: "it has too little left".to_owned(),
+            offers: vec![offer],
+        };
+        let error = Error::NotAdmitted { name: "f".to_owned(), refused: Box::new(refused) };
+        assert_eq!(error.kind(), Kind::NotAdmitted);
+        assert_eq!(
+            error.to_string(),
+            "f: it has too little left (the disk of d1: 101.5 % of 40.0 % free); instead: 12.3 MB/s, the greatest rate \
+             that is free"
         );
     }
 

@@ -128,7 +128,7 @@ impl<'a> Executor<'a> {
             let list: Vec<String> = violations.iter().map(ToString::to_string).collect();
             handle.plan_error(&list.join("; "))
         })?;
-        let memory = Memory::new(user, &set.scratch, &handle.client.shared.scratch);
+        let memory = Memory::new(user, &set.scratch, &handle.client.paths.scratch);
         let arrived = vec![None; set.len()];
         let written = vec![false; set.len()];
         let view = Arc::clone(view);
@@ -453,7 +453,7 @@ async fn ask_drives(
         let target = &view.segments[segment].columns[column.index()];
         let outcomes = match &target.grant {
             Some(grant) => {
-                let drives = &handle.client.shared.drives;
+                let drives = &handle.client.paths.drives;
                 let limit = handle.client.in_flight_limit();
                 request_all(drives, target.drive, &target.address, grant, limit, items).await
             }

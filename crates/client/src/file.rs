@@ -20,8 +20,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use braid_layout::{FileId, HolderId, Lease, Stripe};
+use braid_schedule::Delivered;
 use braid_wire::Reason;
-use braid_wire::control::{Commit, Cut, FileAttributes, Seen, StatRow};
+use braid_wire::capability::DataDirection;
+use braid_wire::control::{Commit, Cut, FileAttributes, HandlePromise, Seen, StatRow};
 use braid_wire::data::Listing;
 use tokio::sync::{RwLock, Semaphore};
 
@@ -30,8 +32,10 @@ use crate::data::extents;
 use crate::data::write::{ReservedPlace, Source, WriteSide};
 use crate::error::{Error, Result};
 use crate::handle::{Handle, Size};
+use crate::naming::reservations::Reserved;
 use crate::peers::lease::LeaseRenewer;
 use crate::peers::retry::Tries;
+use crate::promised::Promised;
 
 mod append;
 mod close;
@@ -50,6 +54,8 @@ pub struct File {
     writer: Option<Writer>,
     mode: Mode,
     position: u64,
+    /// The reservation that ends with this file.
+    reserved: Option<Reserved>,
 }
 
 /// The operations that the file was opened for.
@@ -85,7 +91,7 @@ struct Writer {
 impl File {
     pub(crate) fn reader(handle: Arc<Handle>) -> File {
         let mode = Mode { read: true, append: false, range: None };
-        File { handle, writer: None, mode, position: 0 }
+        File { handle, writer: None, mode, position: 0, reserved: None }
     }
 
     pub(crate) fn writer(
@@ -105,7 +111,22 @@ impl File {
             cuts: RwLock::default(),
             order: AtomicU64::new(0),
         };
-        File { handle, writer: Some(writer), mode, position: 0 }
+        File { handle, writer: Some(writer), mode, position: 0, reserved: None }
+    }
+
+    /// Ends the reservation when the file is closed or dropped.
+    pub(crate) fn under(self, reserved: Reserved) -> File {
+        File { reserved: Some(reserved), ..self }
+    }
+
+    /// The promise under which the file is open, as of the manager's last answer; `None`: it is best effort.
+    pub fn promise(&self) -> Option<HandlePromise> {
+        self.handle.view().promise
+    }
+
+    /// Account of the promise since the file was opened: delivered, and late; `None` without one.
+    pub fn lateness(&self) -> Option<Delivered> {
+        self.handle.lateness()
     }
 
     /// The file's name in errors.
@@ -136,7 +157,7 @@ impl File {
     }
 
     /// The drive that refused a write of this handle for lack of space, if one did. The file's content can be
-    /// written to a new file: [`Client::create_unnamed_beside`](crate::Client::create_unnamed_beside).
+    /// written to a new file: [`Client::create_for`](crate::Client::create_for).
     pub fn full_drive(&self) -> Option<braid_layout::DriveId> {
         self.writer.as_ref().and_then(|writer| writer.side.full.get().copied())
     }
@@ -207,9 +228,38 @@ impl File {
         let left = usize::try_from(self.size().saturating_sub(offset)).unwrap_or(usize::MAX);
         let bytes = buffer.len().min(left);
         if bytes > 0 {
-            self.handle.read_range(offset, &mut buffer[..bytes]).await?;
+            match self.handle.promised(DataDirection::Read) {
+                None => self.handle.read_range(offset, &mut buffer[..bytes]).await?,
+                Some(promised) => self.read_paced(promised, offset, &mut buffer[..bytes]).await?,
+            }
         }
         Ok(bytes)
+    }
+
+    /// Reads at the reserved rate, a period's bytes at a time.
+    async fn read_paced(&self, promised: &Promised, mut offset: u64, mut buffer: &mut [u8]) -> Result<()> {
+        while !buffer.is_empty() {
+            let piece = self.piece(promised, offset, buffer.len());
+            let (now, rest) = buffer.split_at_mut(piece);
+            let bytes = u64::try_from(piece).unwrap_or(u64::MAX);
+            let turn = promised.turn(bytes).await;
+            self.handle.read_range(offset, now).await?;
+            turn.done();
+            offset += bytes;
+            buffer = rest;
+        }
+        Ok(())
+    }
+
+    /// Bytes from `offset` on, of `left`, that go at once at a reserved rate: up to the end of a stripe, as
+    /// parts of stripes cost more.
+    fn piece(&self, promised: &Promised, offset: u64, left: usize) -> usize {
+        let view = self.handle.view();
+        let segment = view.layout.segments().iter().find(|segment| offset < segment.end);
+        let stripe = segment.map_or(1, |segment| segment.shape.stripe_bytes()).max(1);
+        let start = segment.map_or(0, |segment| segment.start);
+        let end = (offset - start) / stripe * stripe + promised.piece_bytes(stripe);
+        left.min(usize::try_from(end.saturating_sub(offset - start)).unwrap_or(usize::MAX).max(1))
     }
 
     /// Writes all of `data` at `offset`. When it returns, the bytes are durable on every drive of the file's
@@ -242,7 +292,22 @@ impl File {
             return Ok(());
         }
         writer.written.store(true, Ordering::Release);
-        self.handle.write_range(&writer.side, offset, place, data, source).await
+        let Some(promised) = self.handle.promised(DataDirection::Write) else {
+            return self.handle.write_range(&writer.side, offset, place, data, source).await;
+        };
+        // At the reserved rate, a period's bytes at a time.
+        let mut offset = offset;
+        let mut data = data;
+        while !data.is_empty() {
+            let (now, rest) = data.split_at(self.piece(promised, offset, data.len()));
+            let bytes = u64::try_from(now.len()).unwrap_or(u64::MAX);
+            let turn = promised.turn(bytes).await;
+            self.handle.write_range(&writer.side, offset, place, now, source).await?;
+            turn.done();
+            offset += bytes;
+            data = rest;
+        }
+        Ok(())
     }
 
     /// Reads at the position, and advances it.

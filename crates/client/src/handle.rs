@@ -2,18 +2,27 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::time::Duration;
 
-use braid_layout::{Column, ColumnMask, HolderId, Lease};
+use braid_layout::{Column, ColumnMask, HolderId, Lease, ReservationId};
+use braid_schedule::Delivered;
 use braid_wire::Reason;
+use braid_wire::capability::DataDirection;
 use braid_wire::control::{
-    Access, BeginHeal, ControlReply, ControlRequest, Opened, Refresh, ReportLost, Turn,
+    Access, BeginHeal, ControlReply, ControlRequest, HandlePromise, Opened, Refresh, ReportLost, Turn,
 };
 use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
+use tokio::time::{sleep, timeout};
 
-use crate::client::{Client, unexpected};
+use crate::client::{Client, random, unexpected};
 use crate::error::{Error, Result};
 use crate::peers::receipts::Receipts;
+use crate::promised::Promised;
 use crate::view::{ColumnView, FileView};
+
+/// Interval between two reports of a handle's lateness, and the longest wait for the answer to one.
+const REPORT_EVERY: Duration = Duration::from_secs(2);
 
 /// Purpose for which a file is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +64,51 @@ pub(crate) struct Handle {
     size: Mutex<Size>,
     /// The drives' receipts for this handle's writes.
     pub(crate) receipts: Receipts,
+    /// The account of a handle that was opened under a reservation.
+    promised: Option<Reported>,
+}
+
+/// The account of a reserved handle, and the task that reports it to the manager.
+struct Reported {
+    account: Arc<Promised>,
+    reporting: AbortHandle,
+}
+
+impl Reported {
+    fn begin(client: &Client, promise: HandlePromise) -> Result<Reported> {
+        let account = Arc::new(Promised::begin(promise, random()?));
+        let reporting = tokio::spawn(report_on(client.clone(), Arc::clone(&account))).abort_handle();
+        Ok(Reported { account, reporting })
+    }
+}
+
+impl Drop for Reported {
+    fn drop(&mut self) {
+        self.reporting.abort();
+    }
+}
+
+/// Reports until the task is aborted.
+async fn report_on(client: Client, account: Arc<Promised>) {
+    loop {
+        sleep(REPORT_EVERY).await;
+        report(&client, &account).await;
+    }
+}
+
+/// Tells the manager what is new. A report that gets no answer is repeated with the next one.
+async fn report(client: &Client, account: &Promised) {
+    let Some(report) = account.news() else { return };
+    let subject = format!("reservation {}", report.reservation);
+    match timeout(REPORT_EVERY, client.ask_done(&subject, report.clone())).await {
+        Ok(Ok(())) => account.told(&report),
+        Ok(Err(Error::Refused { refusal, .. })) if refusal.reason == Reason::NotFound => {
+            tracing::debug!(%subject, "it has ended, so nobody is told how late a handle was");
+            account.told(&report);
+        }
+        Ok(Err(error)) => tracing::debug!(%error, "the manager was not told how late a handle was"),
+        Err(_) => tracing::debug!(%subject, "the manager did not answer a report of how late a handle was"),
+    }
 }
 
 /// The file's size as the handle sees it.
@@ -86,6 +140,7 @@ impl Handle {
         opened: Opened,
     ) -> Result<Handle> {
         let view = FileView::new(&subject, opened)?;
+        let promised = view.promise.map(|promise| Reported::begin(&client, promise)).transpose()?;
         let size = Mutex::new(Size { lease: view.lease, cut_at: view.cut_at, bytes: view.stat.size() });
         let handle = Handle {
             client,
@@ -98,9 +153,34 @@ impl Handle {
             touched: Mutex::new(BTreeSet::new()),
             size,
             receipts: Receipts::default(),
+            promised,
         };
         handle.heed(&handle.view());
         Ok(handle)
+    }
+
+    /// The promise under which data in this direction goes now. Under another reservation than that of the
+    /// open the handle goes on as best effort.
+    pub(crate) fn promised(&self, direction: DataDirection) -> Option<&Promised> {
+        let account = &self.promised.as_ref()?.account;
+        let now_ms = self.client.manager_ms();
+        let reservation = account.promise().reservation;
+        let holds = |now: HandlePromise| {
+            now.reservation == reservation && now.direction == direction && now_ms < now.until_ms
+        };
+        self.view().promise.is_some_and(holds).then_some(account)
+    }
+
+    /// The handle's account, if it was opened under a reservation.
+    pub(crate) fn lateness(&self) -> Option<Delivered> {
+        self.promised.as_ref().map(|promised| promised.account.delivered())
+    }
+
+    /// Tells the manager how late data was, if the handle was opened under a reservation.
+    pub(crate) async fn tell_lateness(&self) {
+        if let Some(promised) = &self.promised {
+            report(&self.client, &promised.account).await;
+        }
     }
 
     /// The current view.
@@ -133,7 +213,8 @@ impl Handle {
         let file = now.file;
         let lease = now.lease;
         let holder = self.holder;
-        let refresh = |access| Refresh { file, access, lease, holder, turn }.into();
+        let reservation = now.promise.map_or(ReservationId::NONE, |promise| promise.reservation);
+        let refresh = |access| Refresh { file, access, lease, holder, turn, reservation }.into();
         let request: ControlRequest = match self.purpose {
             Purpose::Read => refresh(Access::Read),
             Purpose::Write => refresh(Access::Write),
@@ -215,7 +296,7 @@ impl Handle {
     /// Columns of the segment that should not be read now, because of notes on their drives.
     pub(crate) fn avoided(&self, view: &FileView, segment: usize) -> ColumnMask {
         let columns = view.segments[segment].columns.iter();
-        let noted = |column: &ColumnView| self.client.shared.drives.avoid(column.drive);
+        let noted = |column: &ColumnView| self.client.paths.drives.avoid(column.drive);
         (0..).map(Column).zip(columns).filter(|(_, c)| noted(c)).map(|(column, _)| column).collect()
     }
 
@@ -276,7 +357,7 @@ impl Handle {
 
     /// Notes drives that the manager has not heard from lately: they are avoided for a while.
     fn heed(&self, view: &FileView) {
-        let drives = &self.client.shared.drives;
+        let drives = &self.client.paths.drives;
         for column in view.segments.iter().flat_map(|segment| &segment.columns) {
             if column.listed_away && column.grant.is_some() && drives.noted(column.drive).is_none() {
                 drives.note_away(column.drive, "the manager has not heard of it lately");

@@ -33,10 +33,12 @@ mod later;
 mod naming;
 mod open;
 mod peers;
+mod promised;
 mod view;
 
 pub use braid_plan::Way;
-pub use braid_wire::control::{AttributeChanges, NewAttributes, News, Seen};
+pub use braid_schedule::Delivered;
+pub use braid_wire::control::{AttributeChanges, HandlePromise, NewAttributes, News, NotAdmitted, Seen};
 pub use client::{Client, SentRequests};
 pub use config::{Config, PartWrites, WAIT_TOLD_AFTER};
 pub use data::check::{FINDINGS_MAX, Fault, Finding, Report, Unchecked, WrongUnit};
@@ -50,6 +52,7 @@ pub use naming::name::{
     COMPONENT_BYTES_MAX, Name, NameError, PATH_BYTES_MAX, PREFIX, VOLUME_BYTES_MAX, check_volume,
 };
 pub use naming::names::{Lister, Parents};
+pub use naming::reservations::{DataDirection, RateAsk};
 pub use naming::room::Room;
 pub use open::OpenOptions;
 pub use peers::watch::Watching;

@@ -6,4 +6,5 @@ pub(crate) mod locks;
 pub(crate) mod name;
 pub(crate) mod names;
 pub(crate) mod relayout;
+pub(crate) mod reservations;
 pub(crate) mod room;

@@ -5,7 +5,9 @@ use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
 use braid_layout::{DriveId, HolderId, Shape};
-use braid_wire::control::{Access, ByteRange, ControlReply, CreateUnnamed, NewAttributes, Open, Opened};
+use braid_wire::control::{
+    Access, ByteRange, ControlReply, CreateUnnamed, NamePlace, NewAttributes, Open, Opened,
+};
 
 use crate::client::{Client, random, unexpected};
 use crate::data::stamps::{EarlierWrites, Stamps};
@@ -16,6 +18,7 @@ use crate::handle::Handle;
 use crate::naming::attributes::usual_file;
 use crate::naming::name::{Name, check_volume};
 use crate::naming::names::spec;
+use crate::naming::reservations::{DataDirection, RateAsk, Reserved};
 use crate::peers::lease::LeaseRenewer;
 
 /// Options for opening a file, as with `std::fs::OpenOptions`. Any number of handles, of any clients, may
@@ -33,6 +36,7 @@ pub struct OpenOptions {
     range: Option<Range<u64>>,
     shape: Option<Shape>,
     new: Option<NewAttributes>,
+    reserve: Option<RateAsk>,
 }
 
 impl OpenOptions {
@@ -131,6 +135,37 @@ impl OpenOptions {
         self
     }
 
+    /// Reserves a data rate for the name, opens the file under it, and ends the reservation when the file is
+    /// closed or dropped; after a crash it ends by itself at the end of its time. The direction must be that
+    /// of the access. A rate that cannot be kept is refused with [`Error::NotAdmitted`].
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use braid_client::{Client, Error, Name, OpenOptions, RateAsk, Result};
+    /// /// Records at the rate that was asked for, or at the first one that is offered instead.
+    /// async fn record(client: &Client, name: &Name, data: &[u8]) -> Result<()> {
+    ///     let mut ask = RateAsk::write(20_000_000, Duration::from_secs(60));
+    ///     let new = OpenOptions::new().write(true).create(true);
+    ///     let opened = match client.open(name, &new.clone().reserve(ask.clone())).await {
+    ///         Err(Error::NotAdmitted { refused, .. }) if !refused.offers.is_empty() => {
+    ///             ask.rate = refused.offers[0].rate;
+    ///             client.open(name, &new.reserve(ask)).await
+    ///         }
+    ///         opened => opened,
+    ///     };
+    ///     let file = opened?;
+    ///     file.write_at(data, 0).await?;
+    ///     if let Some(delivered) = file.lateness() {
+    ///         println!("{} of {} periods were late", delivered.periods_late, delivered.periods);
+    ///     }
+    ///     file.close().await
+    /// }
+    /// ```
+    pub fn reserve(mut self, ask: RateAsk) -> OpenOptions {
+        self.reserve = Some(ask);
+        self
+    }
+
     fn access(&self, subject: &str) -> Result<Access> {
         let writes = self.write || self.append;
         if !writes && (self.create || self.create_new || self.truncate || self.alone) {
@@ -147,7 +182,13 @@ impl OpenOptions {
         if !writes && !self.read {
             return Err(Error::Access { file: subject.to_owned(), access: "reading or writing" });
         }
-        Ok(if writes { Access::Write } else { Access::Read })
+        let access = if writes { Access::Write } else { Access::Read };
+        let needed = if writes { DataDirection::Write } else { DataDirection::Read };
+        if self.reserve.as_ref().is_some_and(|ask| ask.direction != needed) {
+            let why = "the reserved rate is for the other direction than the file is opened for";
+            return Err(Error::Options { file: subject.to_owned(), why });
+        }
+        Ok(access)
     }
 }
 
@@ -155,8 +196,23 @@ impl Client {
     /// Opens a file. If a writer died while it truncated the file, opening for writing first clears away what
     /// was left past the size.
     pub async fn open(&self, name: &Name, options: &OpenOptions) -> Result<File> {
+        let access = options.access(&name.to_string())?;
+        let reserved = match &options.reserve {
+            None => None,
+            Some(ask) => Some(Reserved::ask(self, name, ask).await?),
+        };
+        match (self.open_for(name, access, options).await, reserved) {
+            (Ok(file), Some(reserved)) => Ok(file.under(reserved)),
+            (Err(error), Some(reserved)) => {
+                reserved.end().await;
+                Err(error)
+            }
+            (opened, None) => opened,
+        }
+    }
+
+    async fn open_for(&self, name: &Name, access: Access, options: &OpenOptions) -> Result<File> {
         let subject = name.to_string();
-        let access = options.access(&subject)?;
         let holder = HolderId(random()?);
         let request = Open {
             at: self.place(name).await?,
@@ -183,18 +239,25 @@ impl Client {
     /// Creates a file without a name, open for reading and writing. It is removed on close, unless
     /// [`File::link`] has given it a name.
     pub async fn create_unnamed(&self, volume: &str, shape: Option<Shape>) -> Result<File> {
-        self.create_unnamed_beside(volume, shape, &BTreeSet::new()).await
+        check_volume(volume).map_err(|source| Error::Name { name: volume.to_owned(), source })?;
+        self.create_in(volume, shape, &BTreeSet::new(), None).await
     }
 
-    /// Like [`Client::create_unnamed`], but on other drives than those in `full`, as long as there are enough
-    /// others. The drives in `full` refused the file's bytes for lack of space ([`File::full_drive`]).
-    pub async fn create_unnamed_beside(
+    /// Creates a file without a name, as [`Client::create_unnamed`] does, that [`File::link`] is to give this
+    /// name: if a data rate is reserved there, the file has it already. The file is not on the drives in
+    /// `full` as long as there are enough others: they refused its bytes for lack of space
+    /// ([`File::full_drive`]).
+    pub async fn create_for(&self, name: &Name, full: &BTreeSet<DriveId>) -> Result<File> {
+        self.create_in(name.volume(), None, full, Some(self.place(name).await?)).await
+    }
+
+    async fn create_in(
         &self,
         volume: &str,
         shape: Option<Shape>,
         full: &BTreeSet<DriveId>,
+        meant_for: Option<NamePlace>,
     ) -> Result<File> {
-        check_volume(volume).map_err(|source| Error::Name { name: volume.to_owned(), source })?;
         let subject = format!("new file in volume {volume}");
         let holder = HolderId(random()?);
         let request = CreateUnnamed {
@@ -203,6 +266,7 @@ impl Client {
             new: usual_file(),
             holder,
             avoid: full.iter().copied().collect(),
+            meant_for,
         };
         match self.ask_manager(&subject, request).await? {
             ControlReply::Opened(opened) => {
@@ -227,7 +291,8 @@ impl Client {
         // to a repeat, after another client has opened the file.)
         let is_first = opened.lease.0 == 1 && size == 0 && !cut;
         let earlier = if is_first { EarlierWrites::None } else { EarlierWrites::Unknown };
-        let handle = Arc::new(Handle::new(self.clone(), subject, access, holder, opened)?);
+        let client = if opened.promise.is_some() { self.apart() } else { self.clone() };
+        let handle = Arc::new(Handle::new(client, subject, access, holder, opened)?);
         if access == Access::Read {
             return Ok(File::reader(handle));
         }

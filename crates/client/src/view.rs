@@ -7,7 +7,9 @@ use braid_layout::{
     Segment, Version, VolumeId,
 };
 use braid_plan::{Health, Target};
-use braid_wire::control::{ByteRange, DriveState, EntryKind, Grant, Opened, SegmentRow, StatRow};
+use braid_wire::control::{
+    ByteRange, DriveState, EntryKind, Grant, HandlePromise, Opened, SegmentRow, StatRow,
+};
 use braid_wire::data::{Address, Attributes, ColumnMap};
 
 use crate::data::quick::Templates;
@@ -35,6 +37,8 @@ pub(crate) struct FileView {
     pub(crate) filling: Option<Version>,
     pub(crate) lease_ms: u32,
     pub(crate) expires_ms: u64,
+    /// The reserved rate under which the file is open.
+    pub(crate) promise: Option<HandlePromise>,
     /// The other facts in the answer.
     pub(crate) stat: StatRow,
 }
@@ -98,6 +102,7 @@ impl FileView {
             filling: opened.filling,
             lease_ms: opened.lease_ms,
             expires_ms: opened.expires_ms,
+            promise: opened.promise,
             stat,
         })
     }

@@ -25,6 +25,7 @@ pub(crate) fn errno(error: &Error) -> Errno {
         Kind::Permission => Errno::EACCES,
         Kind::Busy => Errno::EBUSY,
         Kind::NoSpace => Errno::ENOSPC,
+        Kind::NotAdmitted => Errno::EAGAIN,
         _ => Errno::EIO,
     })
 }

@@ -1,6 +1,7 @@
 //! Copies objects: each is read here, and written to a new file. A second name for the same file would cost
 //! nothing, but a program that writes one of the two names through a mount would change both.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use braid_client::File;
@@ -49,7 +50,7 @@ impl BraidStore {
             let bytes = read(&source, 0..object.size()).await?;
             return self.put(to, &[bytes], replace, &attributes).await.map(drop);
         }
-        let target = Arc::new(self.client.create_unnamed(self.root.volume(), None).await?);
+        let target = Arc::new(self.client.create_for(to, &BTreeSet::new()).await?);
         let copied = async {
             self.describe(target.number(), &attributes).await?;
             copy_bytes(&source, &target, object.size()).await?;

@@ -36,14 +36,14 @@ impl BraidStore {
     ) -> Result<Option<String>, Error> {
         let bytes: usize = pieces.iter().map(Bytes::len).sum();
         if bytes <= SMALL_BYTES_MAX {
-            let file = self.written(pieces, attributes).await?;
+            let file = self.written(name, pieces, attributes).await?;
             let number = file.number();
             match file.link_and_close(name, replace, AttributeChanges::NONE).await {
                 Ok(()) => return self.tag(number).await,
                 Err(refused) => self.before_next_try(refused, name, replace, &mut 0).await?,
             }
         }
-        let file = self.written(pieces, attributes).await?;
+        let file = self.written(name, pieces, attributes).await?;
         let number = file.number();
         let named = self.give_name(&file, name, replace).await;
         end(file).await;
@@ -84,10 +84,15 @@ impl BraidStore {
     }
 
     /// Makes a file without a name that has these bytes. Drives that have no room for them are avoided.
-    async fn written(&self, pieces: &[Bytes], attributes: &[(String, String)]) -> Result<File, Error> {
+    async fn written(
+        &self,
+        name: &Name,
+        pieces: &[Bytes],
+        attributes: &[(String, String)],
+    ) -> Result<File, Error> {
         let mut full = BTreeSet::new();
         loop {
-            let file = self.client.create_unnamed_beside(self.root.volume(), None, &full).await?;
+            let file = self.client.create_for(name, &full).await?;
             let written = async {
                 write(&file, 0, pieces).await?;
                 self.describe(file.number(), attributes).await
@@ -190,7 +195,7 @@ impl Upload {
         name: Name,
         attributes: &[(String, String)],
     ) -> Result<Upload, Error> {
-        let file = store.client.create_unnamed(store.root.volume(), None).await?;
+        let file = store.client.create_for(&name, &BTreeSet::new()).await?;
         store.describe(file.number(), attributes).await?;
         let store = store.clone();
         let file = Some(Arc::new(file));

@@ -10,6 +10,7 @@ use braid_client::Name;
 use braid_client::OpenOptions;
 use braid_client::Parents;
 use braid_client::cluster::{self, CLUSTER_FILE, ClusterFile};
+use braid_layout::ReservationId;
 use braid_wire::control::{RenameHow, UnlinkOnly, XattrHow};
 use pyo3::prelude::*;
 use tokio::sync::OnceCell;
@@ -22,6 +23,7 @@ use crate::file::File;
 use crate::gate::Gate;
 use crate::many::{self, Item, Part};
 use crate::process::OfProcess;
+use crate::rates::{self, Asked, Reservation};
 use crate::rows::{Cluster, EntryFacts, Volume, entry, facts};
 
 /// A client of one cluster.
@@ -324,6 +326,51 @@ impl Client {
         })
     }
 
+    /// Reserves a data rate. With `trial` nothing is booked.
+    fn reserve(
+        &self,
+        py: Python<'_>,
+        name: &[u8],
+        asked: Asked,
+        writes: bool,
+        trial: bool,
+        how: How<'_>,
+    ) -> PyResult<Py<PyAny>> {
+        let ask = rates::ask(asked, writes);
+        self.with_name(py, how, name, async move |client, name| {
+            let reply = client.reserve_rate(&name, &ask, trial).await?;
+            let text = name.to_string();
+            match (reply.admitted, reply.refused) {
+                (Some(row), _) => Ok(Reservation::from(row)),
+                (None, Some(refused)) => {
+                    Err(braid_client::Error::NotAdmitted { name: text, refused: Box::new(refused) })
+                }
+                (None, None) => {
+                    let why = "a rate was neither admitted nor refused".to_owned();
+                    Err(braid_client::Error::Answer { subject: text, why })
+                }
+            }
+        })
+    }
+
+    /// All reservations that are in force.
+    fn reservations(&self, py: Python<'_>, how: How<'_>) -> PyResult<Py<PyAny>> {
+        let session = self.session();
+        run(py, how, async move {
+            let reply = session.client().await?.reservations().await?;
+            Ok(reply.reservations.into_iter().map(Reservation::from).collect::<Vec<_>>())
+        })
+    }
+
+    /// Ends a reservation.
+    fn end_reservation(&self, py: Python<'_>, number: u64, how: How<'_>) -> PyResult<Py<PyAny>> {
+        let session = self.session();
+        run(py, how, async move {
+            let client = session.client().await?;
+            Ok(client.end_reservation(ReservationId(number)).await.map(|()| PythonNone)?)
+        })
+    }
+
     /// Opens a file. `letter` is r, w, a or x; `plus` adds the other kind of access.
     fn open(
         &self,
@@ -331,16 +378,20 @@ impl Client {
         name: &[u8],
         letter: char,
         plus: bool,
+        reserve: Option<Asked>,
         how: How<'_>,
     ) -> PyResult<Py<PyAny>> {
         let writes = letter != 'r' || plus;
-        let options = OpenOptions::new()
+        let mut options = OpenOptions::new()
             .read(letter == 'r' || plus)
             .write(writes)
             .create(matches!(letter, 'w' | 'a'))
             .create_new(letter == 'x')
             .truncate(letter == 'w')
             .append(letter == 'a');
+        if let Some(asked) = reserve {
+            options = options.reserve(rates::ask(asked, writes));
+        }
         self.with_name(py, how, name, async move |client, name| {
             let file = client.open(&name, &options).await?;
             Ok(File::new(client, file, Some(name)))

@@ -9,10 +9,13 @@ use braid_client::Error;
 use braid_client::Kind;
 use braid_client::Name;
 use braid_client::NameError;
+use braid_client::NotAdmitted;
 use braid_client::cluster::{ClusterFileError, NoManager};
 use braid_wire::Reason;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
+
+use crate::rates::offers;
 
 /// The reason why an operation failed. Unlike Python's errors, it can be sent between threads.
 #[derive(Debug, Clone)]
@@ -21,11 +24,13 @@ pub(crate) struct Failure {
     message: String,
     /// The name or path that the failure is about, if any.
     subject: Option<OsString>,
+    /// The refusal of a data rate.
+    refused: Option<Box<NotAdmitted>>,
 }
 
 impl Failure {
     pub(crate) fn new(errno: i32, message: impl Into<String>) -> Failure {
-        Failure { errno, message: message.into(), subject: None }
+        Failure { errno, message: message.into(), subject: None, refused: None }
     }
 
     /// The failure of a system call made to do `action`.
@@ -75,7 +80,11 @@ impl Failure {
 
 impl From<&Error> for Failure {
     fn from(error: &Error) -> Failure {
-        Failure::new(errno(error), error.to_string())
+        let failure = Failure::new(errno(error), error.to_string());
+        match error {
+            Error::NotAdmitted { refused, .. } => Failure { refused: Some(refused.clone()), ..failure },
+            _ => failure,
+        }
     }
 }
 
@@ -134,13 +143,31 @@ fn errno(error: &Error) -> i32 {
         Kind::Permission => libc::EACCES,
         Kind::Busy => libc::EBUSY,
         Kind::NoSpace => libc::ENOSPC,
+        Kind::NotAdmitted => libc::EAGAIN,
         _ => libc::EIO,
     })
 }
 
+/// The package's exception for a data rate that was refused.
+fn not_admitted(
+    py: Python<'_>,
+    errno: i32,
+    message: &str,
+    subject: Option<OsString>,
+    refused: &NotAdmitted,
+) -> PyResult<PyErr> {
+    let kind = py.import("braidfs._rates")?.getattr("NotAdmitted")?;
+    let made = kind.call_method1("_of", (errno, message, subject, &refused.resource, offers(refused)))?;
+    Ok(PyErr::from_value(made))
+}
+
 impl From<Failure> for PyErr {
     fn from(failure: Failure) -> PyErr {
-        let Failure { errno, message, subject } = failure;
+        let Failure { errno, message, subject, refused } = failure;
+        if let Some(refused) = refused {
+            return Python::attach(|py| not_admitted(py, errno, &message, subject, &refused))
+                .unwrap_or_else(|raised| raised);
+        }
         match subject {
             Some(subject) => PyOSError::new_err((errno, message, subject)),
             None => PyOSError::new_err((errno, message)),

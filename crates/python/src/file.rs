@@ -205,6 +205,14 @@ impl File {
         })
     }
 
+    /// Under a reservation: bytes, periods, late periods, and the worst lateness in nanoseconds.
+    fn lateness(&self) -> PyResult<Option<(u64, u64, u64, u64)>> {
+        let open = self.open()?;
+        let held = open.file.try_read().map_err(|_| Failure::closed())?;
+        let account = held.as_ref().ok_or_else(Failure::closed)?.lateness();
+        Ok(account.map(|of| (of.bytes, of.periods, of.periods_late, of.worst_ns)))
+    }
+
     /// Length of a stripe of the file, in bytes of data: writes of whole stripes cost least.
     fn stripe_bytes(&self) -> PyResult<u64> {
         let open = self.open()?;

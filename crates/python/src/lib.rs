@@ -23,6 +23,7 @@ mod gate;
 mod later;
 mod many;
 mod process;
+mod rates;
 mod rows;
 
 use pyo3::prelude::*;

@@ -1,10 +1,13 @@
 //! The command line: every flag is defined once, with its help and its parser. Invalid arguments are refused
 //! here, before anything is touched.
 
+mod disk_model;
 mod files;
+mod reserve;
 mod servers;
 mod sim;
 mod store;
+mod stream;
 
 use std::ffi::OsString;
 use std::ops::Range;
@@ -18,11 +21,13 @@ use crate::output::exit;
 use crate::output::size;
 
 pub(crate) use files::{Cat, Chmod, Chown, Cp, Ln, Ls, Mkdir, Mv, Rm, Stat, Touch};
+pub(crate) use reserve::{Reserve, ReserveCommand, ReserveRate};
 pub use servers::DriveOptions;
 pub(crate) use servers::{Drive, DriveServe, Manager, ManagerServe, Supervised};
 pub use sim::SimRun;
 pub(crate) use sim::{Sim, Size};
 pub(crate) use store::Store;
+pub(crate) use stream::{Pace, Play, Record, Stream};
 
 /// Striped, redundant storage over ordinary machines.
 #[derive(Debug, Parser)]
@@ -76,12 +81,15 @@ pub(crate) enum Command {
     Down(Down),
     /// Show the manager, the drives and their states
     #[command(
-        after_help = "Exit 13 if something is at risk; the lines \"at risk\" say what, and the command that mends it.\n\nExamples:\n  braid status\n  braid status --json | jq .well\n  braid status --jobs"
+        after_help = "Exit 13 if something is at risk; the lines \"at risk\" say what, and the command that mends it.\n\nExamples:\n  braid status\n  braid status --json | jq .well\n  braid status --jobs\n  braid status --reservations"
     )]
     Status {
         /// List the manager's background jobs instead: progress, next round, last error
         #[arg(long)]
         jobs: bool,
+        /// List reserved rates instead: promised, delivered, lateness; exit 13 if one is at risk
+        #[arg(long, conflicts_with = "jobs")]
+        reservations: bool,
     },
     /// Show space: capacity and use of each drive, files of each volume
     Df,
@@ -190,6 +198,24 @@ pub(crate) enum Command {
     /// Wait until the columns on a drive are up to date after it replaced another or was away
     #[command(after_help = "Example:\n  braid rebuild drive-7")]
     Rebuild(Rebuild),
+    /// Reserve a data rate for a file, a directory or a volume: it is kept, or refused with what can be had
+    #[command(
+        after_help = "A rate is admitted if drives, and network paths whose rate is known, can keep it beside all other reservations, with as many drives lost as --survive says. Then the drives keep it, whatever else is asked of them. What anyone opens under the name, in the direction of the rate, shares it. A file that is made under it gets the layout of the plan.
+
+If the rate is not admitted the exit code is 15, and the output says what is scarce and what would be admitted.
+
+Examples:
+          braid reserve braid://main/cam1 --write 200MB/s --for 2h
+  braid reserve braid://main/training --read 1GB/s --for 8h --streams 16 --survive 2
+          braid reserve braid://main/cam1 --write 200MB/s --for 2h --dry-run --explain
+  braid reserve ls
+  braid reserve extend braid://main/cam1 --for 1h
+  braid reserve rm braid://main/cam1"
+    )]
+    Reserve(Reserve),
+    /// Play or record paced streams, each with its rate reserved
+    #[command(subcommand)]
+    Stream(Stream),
     /// Serve a manager
     #[command(subcommand)]
     Manager(Manager),

@@ -1,10 +1,14 @@
 //! Arguments of the servers, and of the commands that manage drives.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use braid_drive::Sending;
+use braid_sim::units::Rate;
+use braid_store::disk::modelled::Device;
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::disk_model::DiskModel;
 use crate::output::size;
 
 #[derive(Debug, Subcommand)]
@@ -28,8 +32,24 @@ pub(crate) enum Drive {
         options: DriveOptions,
     },
     /// List the drives
-    #[command(after_help = "Examples:\n  braid drive ls\n  braid drive ls --json")]
-    Ls,
+    #[command(after_help = "Examples:\n  braid drive ls\n  braid drive ls --json\n  braid drive ls --cost")]
+    Ls {
+        /// Show what the drives' disks, processors and rails cost instead
+        #[arg(long)]
+        cost: bool,
+    },
+    /// Measure what drives' disks cost: a few seconds for each drive
+    #[command(
+        after_help = "Operations of several sizes are timed on a file of the drive's own, by direction; what fits them is stored in the drive's directory and told to the manager. A drive that has no result measures once by itself, for up to 0.3 s, at its start. While clients read or write on a drive the command is refused. A result that no disk has, or that is more than four times away from the last good one, is refused too: the last good one stays, with its date.\n\nExamples:\n  braid drive calibrate\n  braid drive calibrate drive-2\n  braid drive ls --cost"
+    )]
+    Calibrate {
+        /// The drives [default: all]
+        #[arg(value_name = "DRIVE")]
+        drives: Vec<String>,
+        /// Do not compare with the last result: the disk is another
+        #[arg(long)]
+        anew: bool,
+    },
     /// Move all columns off a drive to other drives; the drive serves meanwhile, and gets no new files
     #[command(
         after_help = "It is refused if the other drives have too little room, or if a column may go to none of them. A column stays, read and written, until its successor on another drive is ready; columns of some files move at a time, at the rate that `braid heal --rate` sets. Then take the drive out of the cluster: braid drive rm NAME.\n\nExample:\n  braid drive drain old --wait && braid drive rm old"
@@ -112,14 +132,38 @@ pub(crate) struct DriveServe {
     pub(crate) supervised: Supervised,
 }
 
-/// Options for how a drive answers reads. They are not stored: every start gets them from the command line.
+/// Options for how a drive uses its disk. They are not stored: every start gets them from the command line.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub struct DriveOptions {
     /// Way of sending bytes of reads that are in the page cache; all other bytes are copied. `sendfile` needs
     /// Linux 6.5
     #[arg(long, value_enum, default_value_t, value_name = "WAY")]
     pub(crate) send: Way,
+    /// Make the disk as slow as a modelled device, for tests and measurements: each read and sync takes the
+    /// device's time, and nothing comes from the page cache.
+    /// `spindle,op=8ms,read=200MB/s,write=180MB/s,sync=1ms` has one head,
+    /// `flash,iops=20000,read=1GB/s,write=500MB/s,sync=100us` does operations and bytes at the same time
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) disk_model: Option<DiskModel>,
+    /// Rate of the drive's rail, the network path that it serves by, such as 10Gbit/s; without it no rate of
+    /// the rail is promised
+    #[arg(long, value_parser = rail, value_name = "RATE")]
+    pub(crate) rail: Option<u64>,
+    /// Do not measure a disk whose cost is not known when the drive starts
+    #[arg(long)]
+    pub(crate) no_calibration: bool,
 }
+
+/// A rail's rate, in bytes a second.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is above 0, and clamped")]
+fn rail(text: &str) -> Result<u64, String> {
+    let Rate(rate) = text.parse()?;
+    let bytes = rate.round().min(1e18) as u64;
+    if bytes < RAIL_MIN { Err(format!("{text} is too slow for a rail: at least 1Mbit/s")) } else { Ok(bytes) }
+}
+
+/// The lowest rate of a rail, in bytes a second.
+const RAIL_MIN: u64 = 125_000;
 
 /// A value of `--send`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -134,6 +178,11 @@ pub(crate) enum Way {
 }
 
 impl DriveOptions {
+    /// Options of a drive whose disk is made as slow as a model, as `--disk-model` takes it.
+    pub fn modelled(model: &str) -> Result<DriveOptions, String> {
+        Ok(DriveOptions { disk_model: Some(model.parse()?), ..DriveOptions::default() })
+    }
+
     /// Returns the choice in the drive's own type.
     pub(crate) fn sending(self) -> Sending {
         match self.send {
@@ -143,13 +192,22 @@ impl DriveOptions {
         }
     }
 
+    /// Returns the device whose time the disk takes.
+    pub(crate) fn device(self) -> Option<Arc<Device>> {
+        self.disk_model.map(|DiskModel(cost)| Arc::new(Device::new(cost)))
+    }
+
     /// Command line arguments that make this choice; none for the default.
-    pub(crate) fn typed(self) -> &'static [&'static str] {
-        match self.send {
-            Way::Auto => &[],
-            Way::Copy => &["--send", "copy"],
-            Way::Sendfile => &["--send", "sendfile"],
-        }
+    pub(crate) fn typed(self) -> Vec<String> {
+        let send = match self.send {
+            Way::Auto => None,
+            Way::Copy => Some("--send=copy".to_owned()),
+            Way::Sendfile => Some("--send=sendfile".to_owned()),
+        };
+        let model = self.disk_model.map(|model| format!("--disk-model={model}"));
+        let rail = self.rail.map(|bytes| format!("--rail={bytes}B/s"));
+        let still = self.no_calibration.then(|| "--no-calibration".to_owned());
+        send.into_iter().chain(model).chain(rail).chain(still).collect()
     }
 }
 

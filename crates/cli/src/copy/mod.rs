@@ -13,7 +13,7 @@ mod many;
 mod nodes;
 pub(crate) mod pipeline;
 mod small;
-mod target;
+pub(crate) mod target;
 mod zeros;
 
 use std::path::Path;

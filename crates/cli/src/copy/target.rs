@@ -99,7 +99,7 @@ impl Unnamed {
         name: Name,
         full: &BTreeSet<DriveId>,
     ) -> Result<Unnamed, Failure> {
-        let created = client.create_unnamed_beside(name.volume(), None, full).await;
+        let created = client.create_for(&name, full).await;
         let file = created.doing(|| format!("store {}", show_remote(&name)))?;
         Ok(Unnamed { file: Arc::new(file), name })
     }

@@ -1,4 +1,4 @@
-//! `braid drive serve|add|ls|drain|rm|replace`. `add` is only for a cluster that `braid up` made.
+//! `braid drive serve|add|ls|calibrate|drain|rm|replace`. `add` is only for a cluster that `braid up` made.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::machine::cluster_dir::ClusterDir;
 use crate::machine::down::stop_all;
 use crate::machine::local::{DriveStart, MANAGER, Mode, Server};
 use crate::machine::serve;
-use crate::operate::{replace, status};
+use crate::operate::{cost, replace, status};
 use crate::output::exit::{Exit, Failure};
 use crate::output::rate::{Bar, Progress};
 use crate::output::report::{Report, count};
@@ -60,7 +60,9 @@ pub(crate) async fn run(command: args::Drive, cluster: Option<&Path>, report: Re
     match command {
         args::Drive::Serve(serve) => serve::drive(*serve).await,
         args::Drive::Add { name, options } => add(name, options, cluster, report).await,
-        args::Drive::Ls => status::drives(cluster, report).await,
+        args::Drive::Ls { cost: false } => status::drives(cluster, report).await,
+        args::Drive::Ls { cost: true } => cost::list(cluster, report).await,
+        args::Drive::Calibrate { drives, anew } => cost::calibrate(drives, anew, cluster, report).await,
         args::Drive::Drain { name, stop, wait } => drain(&name, !stop, wait, cluster, report).await,
         args::Drive::Rm { name } => remove(&name, cluster, report).await,
         args::Drive::Replace { old, new } => replace::run(&old, &new, cluster, report).await,

@@ -16,7 +16,7 @@ pub(crate) const REMEDY_FILES: &str = "files of a running drive were deleted, re
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Risk {
     drive: String,
-    /// `away`, `hangs`, `behind`, `lost`, `replaced`, `full` or `damaged`.
+    /// `away`, `hangs`, `behind`, `lost`, `replaced`, `full`, `damaged` or `derated`.
     kind: &'static str,
     /// Number of components on the drive that cannot be counted on. For a damaged drive: damaged units, lost
     /// objects and ranges, and files that are missing or not its own.
@@ -32,7 +32,7 @@ pub(crate) struct Risk {
 pub(crate) fn risks(drives: &[DriveRow], notice: &str) -> Vec<Risk> {
     drives
         .iter()
-        .flat_map(|row| [of_columns(row, notice), of_lost(row), of_room(row), of_damage(row)])
+        .flat_map(|row| [of_columns(row, notice), of_lost(row), of_room(row), of_damage(row), of_derate(row)])
         .flatten()
         .collect()
 }
@@ -127,6 +127,23 @@ fn of_room(row: &DriveRow) -> Option<Risk> {
     let remedy =
         "remove files, make room on its disk, or add drives (`braid rebalance`); see `braid df`".to_owned();
     Some(Risk { drive: row.name.clone(), kind: "full", count: row.components, what, remedy })
+}
+
+/// The risk of a drive whose disk does less than what was promised on.
+fn of_derate(row: &DriveRow) -> Option<Risk> {
+    let parts = row.parts.as_ref().filter(|parts| parts.derate < 1000 && row.state == DriveState::Up)?;
+    let name = &row.name;
+    let what = format!(
+        "{name} is derated to {} % of its calibrated capacity: {}",
+        parts.derate / 10,
+        parts.derate_cause
+    );
+    let remedy = format!(
+        "look for what else uses its disk on {}, and at the kernel's log; if it is so to stay: `braid drive calibrate {}`",
+        row.host,
+        quoted(name.as_ref())
+    );
+    Some(Risk { drive: name.clone(), kind: "derated", count: row.components, what, remedy })
 }
 
 /// Remedy for a drive that is away.
@@ -229,7 +246,7 @@ fn drives(risks: &[Risk]) -> usize {
 pub(crate) mod tests {
     use braid_layout::DriveId;
     use braid_wire::control::Latency;
-    use braid_wire::data::ScrubState;
+    use braid_wire::data::{DriveParts, ScrubState};
 
     use super::*;
 
@@ -259,9 +276,27 @@ pub(crate) mod tests {
             stalled_ms: 0,
             reads: Latency::default(),
             commits: Latency::default(),
+            parts: None,
             slow: String::new(),
             draining: false,
         }
+    }
+
+    #[test]
+    fn a_derated_drive_is_a_risk_with_its_remedy() {
+        let parts = |derate| DriveParts {
+            cost: None,
+            derate,
+            derate_cause: "others use 40 % of its disk's time".to_owned(),
+            model: None,
+            rail_bytes_per_second: 0,
+            refused: String::new(),
+        };
+        let with = |derate| DriveRow { parts: Some(parts(derate)), ..row("d", DriveState::Up, 9, 0) };
+        assert_eq!(risks(&[with(1000)], ""), []);
+        let [risk] = &risks(&[with(600)], "")[..] else { panic!("one risk") };
+        assert!(risk.what.contains("60 %") && risk.what.contains("others use"), "{}", risk.what);
+        assert!(risk.remedy.contains("braid drive calibrate d"), "{}", risk.remedy);
     }
 
     #[test]

@@ -116,6 +116,7 @@ fn exit_of(error: &Error) -> Exit {
             Kind::NoSpace => Exit::NoSpace,
             Kind::Unavailable => Exit::NoCluster,
             Kind::Corrupt => Exit::Mismatch,
+            Kind::NotAdmitted => Exit::NotAdmitted,
             _ => Exit::Failed,
         },
     }

@@ -40,6 +40,10 @@ pub enum Exit {
     NotWell = 13,
     /// The directory of a running server was removed or replaced.
     DirectoryGone = 14,
+    /// A data rate was not admitted.
+    NotAdmitted = 15,
+    /// A stream's data was late.
+    Late = 16,
     /// Ctrl-C, SIGTERM or SIGHUP.
     Interrupted = 130,
 }
@@ -77,6 +81,11 @@ pub(crate) const TABLE: &[(Exit, &str)] = &[
         Exit::DirectoryGone,
         "the directory of a running server was removed or replaced: the server has stopped",
     ),
+    (
+        Exit::NotAdmitted,
+        "reserve: the rate cannot be kept; it says what is scarce, and what can be had instead",
+    ),
+    (Exit::Late, "stream: data was later than was promised, or than a period without a promise"),
     (Exit::Interrupted, "interrupted; nothing half-done is left under a target name"),
 ];
 
@@ -236,7 +245,7 @@ mod tests {
     fn the_table_has_each_code_once_and_in_order() {
         let codes: Vec<u8> = TABLE.iter().map(|(exit, _)| *exit as u8).collect();
         assert!(codes.windows(2).all(|pair| pair[0] < pair[1]), "{codes:?}");
-        assert_eq!(codes.len(), 16);
+        assert_eq!(codes.len(), 17);
     }
 
     #[test]

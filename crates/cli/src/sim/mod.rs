@@ -1,6 +1,7 @@
 //! `braid sim`: reads specs and traces, runs them on threads, shows progress, and prints or writes the
 //! results.
 
+mod promises;
 mod text;
 
 use std::fs;
@@ -11,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use braid_sim::model::CostModel;
+use braid_sim::promises::PromisesSpec;
 use braid_sim::report::{self, Ran};
 use braid_sim::spec::{Point, points};
 use braid_sim::sweep::{self, Watch};
@@ -35,7 +37,20 @@ pub struct Simulated {
 
 /// Runs `braid sim run`.
 pub(crate) async fn run(asked: SimRun, report: Report) -> Result<(), Failure> {
+    if promised(&asked, report).await? {
+        return Ok(());
+    }
     simulated(&asked).await?.tell(&asked, report)
+}
+
+/// Simulates what a spec of promises says, and tells the results. Returns false if it is another spec.
+pub async fn promised(asked: &SimRun, report: Report) -> Result<bool, Failure> {
+    let text = read(&asked.spec)?;
+    if PromisesSpec::is_one(&text) {
+        promises::run(asked, &text, report).await?;
+        return Ok(true);
+    }
+    Ok(false)
 }
 
 /// Simulates what a spec says.
@@ -59,8 +74,12 @@ pub async fn simulated(asked: &SimRun) -> Result<Simulated, Failure> {
     }
     let threads = threads(asked.threads);
     let began = Instant::now();
-    let points = in_background(move |stop| all(&work, threads, stop)).await?;
-    say_speed(&points, began.elapsed().as_secs_f64());
+    let simulate = |(point, trace): &(Point, Vec<Entry>)| Ran {
+        values: point.values.clone(),
+        outcome: simulate(&point.spec, trace),
+    };
+    let points = in_background(move |stop| all(&work, threads, stop, simulate)).await?;
+    say_speed(points.iter().map(|one| one.outcome.events).sum(), began.elapsed().as_secs_f64());
     let title = if spec.title.is_empty() { path.display().to_string() } else { spec.title.clone() };
     Ok(Simulated { title, points })
 }
@@ -79,15 +98,17 @@ impl Simulated {
 }
 
 /// Runs all points. Returns `None` if it was stopped.
-fn all(work: &[(Point, Vec<Entry>)], threads: usize, stop: &AtomicBool) -> Option<Vec<Ran>> {
+fn all<W: Sync, O: Send>(
+    work: &[W],
+    threads: usize,
+    stop: &AtomicBool,
+    simulate: impl Fn(&W) -> Ran<O> + Sync,
+) -> Option<Vec<Ran<O>>> {
     let bar = bar();
     bar.set_length(u64::try_from(work.len()).unwrap_or(u64::MAX));
     bar.set_message("simulating");
     let tell = |ended: usize| bar.set_position(u64::try_from(ended).unwrap_or(u64::MAX));
-    let found = sweep::run(work, threads, &Watch { stop, tell: &tell }, |(point, trace)| Ran {
-        values: point.values.clone(),
-        outcome: simulate(&point.spec, trace),
-    });
+    let found = sweep::run(work, threads, &Watch { stop, tell: &tell }, simulate);
     bar.finish_and_clear();
     found
 }
@@ -115,8 +136,7 @@ pub fn threads(asked: Option<u16>) -> usize {
 }
 
 /// Prints the speed on standard error: the results hold nothing that differs from run to run.
-fn say_speed(ran: &[Ran], seconds: f64) {
-    let events: u64 = ran.iter().map(|one| one.outcome.events).sum();
+fn say_speed(events: u64, seconds: f64) {
     #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
     let rate = events as f64 / seconds.max(1e-9) / 1e6;
     complain(&format!("{events} events in {seconds:.2} s, {rate:.2} million a second"));

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod beneath;
+mod calibrate;
 mod cases;
 mod cluster;
 mod demo;
@@ -28,6 +29,7 @@ mod mount_write;
 mod older;
 mod posix;
 mod relayout;
+mod reserve;
 mod room;
 mod rounds;
 mod scrub;

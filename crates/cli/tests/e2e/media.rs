@@ -139,6 +139,12 @@ fn a_changed_byte_is_found_named_and_repaired_and_harms_nobody() {
     cluster.put(&cluster.make("g", 1 << 20, 5), "braid://main/g");
     // So slowly that no drive finds the damage by itself before the check.
     cluster.line("scrub --all --rate 1").ok();
+    // The first step reads at once, as soon as it is its turn at the disk.
+    until("all have made their first step", || {
+        let states = cluster.line("scrub --status --json").ok().json();
+        let states = states.as_array().expect("a list");
+        states.iter().all(|state| state["verified_bytes"].as_u64() > Some(0))
+    });
     // An offset in data unit 1 of the second stripe of 2 MiB.
     let at = (2 << 20) + (512 << 10) + 100_000;
     let columns = cluster.columns("braid://main/f");

@@ -34,13 +34,15 @@ fn refused(said: &Said) -> bool {
     said.code != 0
 }
 
-/// On one machine a read is copied by default, and sent by sendfile if that is asked for.
+/// On one machine a read is copied by default, and sent by sendfile if that is asked for. Nothing of a
+/// modelled disk comes from the page cache.
 #[test]
 fn reads_leave_as_was_asked() {
     for (options, expected) in [
         ("", "reads 0 % sendfile,"),
         ("--send copy", "reads 0 % sendfile,"),
         ("--send sendfile", "reads 100 % sendfile,"),
+        ("--disk-model flash,iops=20000,read=1GB/s,write=1GB/s", "modelled disk; reads 0 % sendfile,"),
     ] {
         let cluster = Cluster::nowhere();
         let said = up(&cluster, options);
@@ -69,4 +71,7 @@ fn a_restart_is_told_anew_and_a_wrong_word_is_refused() {
     let wrong = up(&cluster, "--send fast");
     assert_eq!(wrong.code, 2, "{}", wrong.err);
     assert!(wrong.err.contains("auto, copy, sendfile"), "{}", wrong.err);
+    let wrong = up(&cluster, "--disk-model tape,read=1MB/s");
+    assert_eq!(wrong.code, 2, "{}", wrong.err);
+    assert!(wrong.err.contains("neither spindle nor flash"), "{}", wrong.err);
 }

@@ -54,7 +54,7 @@ impl Cluster {
     /// Runs `braid up --detach` with further arguments.
     pub(crate) fn start(&self, more: &[&str]) {
         let mut command = braid();
-        command.args(["up", "--detach", "--dir"]).arg(self.dir()).args(more);
+        command.args(["up", "--detach", "--no-calibration", "--dir"]).arg(self.dir()).args(more);
         run(command).ok();
     }
 

@@ -166,7 +166,7 @@ impl Handle {
             } else if target.grant.is_none() {
                 Some("the manager gave no capability for it".to_owned())
             } else {
-                self.client.shared.drives.noted(target.drive)
+                self.client.paths.drives.noted(target.drive)
             }
         };
         let layout = &view.layout.segments()[segment];

@@ -1,7 +1,7 @@
 //! Appends. The manager gives each append its place, so that the appends of many writers do not mix.
 
 use braid_layout::Lease;
-use braid_wire::control::{ControlReply, Reserve};
+use braid_wire::control::{ControlReply, ReserveEnd};
 
 use super::{File, is_stale};
 use crate::client::unexpected;
@@ -58,9 +58,9 @@ impl File {
             let lease = size.lease;
             let holder = self.handle.holder;
             let from = size.bytes;
-            let request = Reserve { file, lease, holder, bytes, from };
+            let request = ReserveEnd { file, lease, holder, bytes, from };
             match self.handle.client.ask_manager(self.subject(), request).await {
-                Ok(ControlReply::Reserved(reserved)) => {
+                Ok(ControlReply::EndReserved(reserved)) => {
                     self.end_of(reserved.offset, length)?;
                     return Ok((reserved.offset, lease));
                 }

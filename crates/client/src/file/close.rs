@@ -58,6 +58,7 @@ impl File {
         // An error from here on drops the writer, which gives the lease up as unclean.
         writer.side.check(self.subject())?;
         let at = self.handle.client.place(name).await?;
+        self.handle.tell_lateness().await;
         let side = Arc::clone(&writer.side);
         let ending = self.ending(&writer).await;
         let ends = Some(lease::ended(&self.handle, ending, &side));
@@ -102,7 +103,19 @@ impl File {
     /// is refused for quota, the bytes past the size that the manager has are taken back
     /// ([`File::withdraw`]).
     pub async fn close(mut self) -> Result<()> {
-        let Some(writer) = self.writer.take() else { return Ok(()) };
+        self.handle.tell_lateness().await;
+        let reserved = self.reserved.take();
+        let closed = match self.writer.take() {
+            None => Ok(()),
+            Some(writer) => self.close_writer(writer).await,
+        };
+        if let Some(reserved) = reserved {
+            reserved.end().await;
+        }
+        closed
+    }
+
+    async fn close_writer(&self, writer: Writer) -> Result<()> {
         if writer.written.load(Ordering::Acquire) {
             // Commits even if the size is unchanged, so that the modification time is updated.
             writer.set_committed(None);

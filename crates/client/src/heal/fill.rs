@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use braid_layout::{Column, FileId, HolderId, Lease, Role, Segment, Stripe, Version};
+use braid_layout::{Column, FileId, HolderId, Lease, ReservationId, Role, Segment, Stripe, Version};
 use braid_plan::{Body, Target, Write};
 use braid_wire::Reason;
 use braid_wire::control::{Access, BeginHeal, ControlReply, ControlRequest, EndHeal, Refresh, Turn};
@@ -38,8 +38,14 @@ pub(super) async fn fill_file(client: &Client, file: FileId, tally: &HealTally) 
     for _ in 0..ROUNDS_MAX {
         let begin = BeginHeal { file, comparison: 0, filling: true };
         let target = open(client, &subject, Purpose::Fill, begin.into()).await?;
-        let refresh =
-            Refresh { file, access: Access::Read, lease: Lease(0), holder: HolderId::NONE, turn: Turn::Any };
+        let refresh = Refresh {
+            file,
+            access: Access::Read,
+            lease: Lease(0),
+            holder: HolderId::NONE,
+            turn: Turn::Any,
+            reservation: ReservationId::NONE,
+        };
         let source = open(client, &subject, Purpose::Read, refresh.into()).await?;
         let view = target.view();
         let Some(version) = view.filling else {

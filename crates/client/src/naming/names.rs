@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use braid_layout::Shape;
 use braid_wire::control::{
-    Backup, BackupReply, ControlReply, DirectoryReply, DrainDrive, DrainDriveReply, Entry, FreeUnnamed,
-    JobRow, Jobs, Lookup, NamePlace, ReadDirectory, RemoveDrive, RenameHow, ReplaceDrive, ScrubDrive,
-    ScrubDriveReply, ShapeSpec, StatRow, Status, StatusReply, UnlinkOnly, VolumeCreate, VolumeList,
-    VolumeRemove, VolumeRow,
+    Backup, BackupReply, CalibrateDrive, CalibrateDriveReply, ControlReply, DirectoryReply, DrainDrive,
+    DrainDriveReply, Entry, FreeUnnamed, JobRow, Jobs, Lookup, NamePlace, ReadDirectory, RemoveDrive,
+    RenameHow, ReplaceDrive, ScrubDrive, ScrubDriveReply, ShapeSpec, StatRow, Status, StatusReply,
+    UnlinkOnly, VolumeCreate, VolumeList, VolumeRemove, VolumeRow,
 };
-use braid_wire::data::ScrubAct;
+use braid_wire::data::{CalibrateAct, ScrubAct};
 use braid_wire::{Reason, Refusal};
 
 use crate::client::{Client, unexpected};
@@ -187,6 +187,16 @@ impl Client {
     /// Frees the objects that a comparison after a restore found without a name.
     pub async fn free_unnamed(&self) -> Result<()> {
         self.ask_done("manager", FreeUnnamed {}).await
+    }
+
+    /// Has a drive, by name or id, measure what its parts cost, or asks for the state of that.
+    pub async fn calibrate(&self, drive: &str, act: CalibrateAct) -> Result<CalibrateDriveReply> {
+        let request = CalibrateDrive { drive: drive.to_owned(), act };
+        let subject = format!("calibration of {drive}");
+        match self.ask_manager(&subject, request).await? {
+            ControlReply::Calibration(said) => Ok(said),
+            other => Err(unexpected(&subject, &other)),
+        }
     }
 
     /// Asks a drive, by name or id, for a scrub of at most `rate` bytes per second, or, with `None`, for the

@@ -23,13 +23,21 @@ pub(crate) struct Drives {
     limits: Limits,
     idle_max: usize,
     avoid: Duration,
-    /// Bytes sent to drives so far, over all sessions.
-    sent: Arc<AtomicU64>,
-    asked: AtomicU64,
-    answers: AtomicU64,
+    counts: Counts,
     /// True if there was ever a note.
     notes: AtomicBool,
     entries: Mutex<BTreeMap<DriveId, Entry>>,
+}
+
+/// Counts over all connections of a client, also those that some handles have to themselves.
+#[derive(Clone, Default)]
+struct Counts {
+    /// Bytes sent to drives so far.
+    sent: Arc<AtomicU64>,
+    /// Requests sent to drives so far.
+    asked: Arc<AtomicU64>,
+    /// Answers of drives so far.
+    answers: Arc<AtomicU64>,
 }
 
 #[derive(Default)]
@@ -79,12 +87,16 @@ impl Drives {
             limits,
             idle_max,
             avoid,
-            sent: Arc::default(),
-            asked: AtomicU64::new(0),
-            answers: AtomicU64::new(0),
+            counts: Counts::default(),
             notes: AtomicBool::new(false),
             entries: Mutex::new(BTreeMap::new()),
         }
+    }
+
+    /// Connections apart from these, with the same settings. Both are counted together.
+    pub(crate) fn apart(&self) -> Drives {
+        let counts = self.counts.clone();
+        Drives { counts, ..Drives::new(self.cluster, self.limits, self.idle_max, self.avoid) }
     }
 
     /// A session with the drive at this address: an idle one, or a new one.
@@ -93,18 +105,18 @@ impl Drives {
             return Ok(Lent { session, reused: true, drive, address: address.to_owned() });
         }
         let mut session = DriveSession::connect(address, drive, self.cluster, &self.limits).await?;
-        session.count_sent(Arc::clone(&self.sent));
+        session.count_sent(Arc::clone(&self.counts.sent));
         Ok(Lent { session, reused: false, drive, address: address.to_owned() })
     }
 
     /// Requests sent to drives so far.
     pub(crate) fn asked(&self) -> u64 {
-        self.asked.load(Ordering::Relaxed)
+        self.counts.asked.load(Ordering::Relaxed)
     }
 
     /// Counts `requests` more requests as sent.
     pub(crate) fn asks(&self, requests: usize) {
-        self.asked.fetch_add(u64::try_from(requests).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.counts.asked.fetch_add(u64::try_from(requests).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// The session that small requests to the drive share, made of an idle one, which has worked before.
@@ -136,7 +148,7 @@ impl Drives {
 
     /// Records that the drive has answered in its shared session, and removes its note.
     pub(crate) fn answered(&self, drive: DriveId) {
-        self.answers.fetch_add(1, Ordering::Relaxed);
+        self.counts.answers.fetch_add(1, Ordering::Relaxed);
         if self.notes.load(Ordering::Relaxed) {
             let mut entries = self.entries.lock().expect("no holder panics");
             entries.entry(drive).or_default().note = None;
@@ -145,17 +157,17 @@ impl Drives {
 
     /// Number of answers of drives so far; the answers to many requests at once may count as one.
     pub(crate) fn answers(&self) -> u64 {
-        self.answers.load(Ordering::Relaxed)
+        self.counts.answers.load(Ordering::Relaxed)
     }
 
     /// Bytes sent to drives so far.
     pub(crate) fn sent_bytes(&self) -> u64 {
-        self.sent.load(Ordering::Relaxed)
+        self.counts.sent.load(Ordering::Relaxed)
     }
 
     /// Keeps the session for reuse. The drive has answered, so its note is removed.
     pub(crate) fn give_back(&self, lent: Lent) {
-        self.answers.fetch_add(1, Ordering::Relaxed);
+        self.counts.answers.fetch_add(1, Ordering::Relaxed);
         let mut entries = self.entries.lock().expect("no holder panics");
         let entry = entries.entry(lent.drive).or_default();
         entry.note = None;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use braid_layout::{
-    ClientId, Column, ColumnMask, EndBound, FileId, HolderId, Lease, OperationNumber, Version,
+    ClientId, Column, ColumnMask, EndBound, FileId, HolderId, Lease, OperationNumber, ReservationId, Version,
 };
 use braid_transport::{ControlSession, DriveSession, Limits, TransportError};
 use braid_wire::checksum::block_crcs;
@@ -83,7 +83,14 @@ pub(crate) async fn write(cluster: &Cluster, path: &str, before: Version, parts:
 
 /// Capabilities for a file that is open for writing under this lease.
 pub(crate) async fn grants(cluster: &Cluster, file: FileId, lease: Lease, holder: HolderId) -> Opened {
-    let refresh = Refresh { file, access: Access::Write, lease, holder, turn: Turn::Any };
+    let refresh = Refresh {
+        file,
+        access: Access::Write,
+        lease,
+        holder,
+        turn: Turn::Any,
+        reservation: ReservationId::NONE,
+    };
     match manager(cluster).await.call(&refresh.into()).await.expect("it is open") {
         ControlReply::Opened(opened) => opened,
         other => panic!("{other:?}"),

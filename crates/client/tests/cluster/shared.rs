@@ -9,7 +9,7 @@ use braid_client::File;
 use braid_client::Kind;
 use braid_client::Name;
 use braid_client::OpenOptions;
-use braid_layout::{Lease, Scheme};
+use braid_layout::{Lease, ReservationId, Scheme};
 use braid_transport::{ControlSession, Limits};
 use braid_wire::control::{Access, Backing, Commit, ControlReply, Cut, Refresh, Turn};
 
@@ -466,7 +466,8 @@ async fn a_writer_that_is_gone_in_the_middle_of_a_truncation_ends_the_others_lea
     let mut session = ControlSession::connect(&cluster.ready.address, token, &limits).await.expect("connect");
     let access = Access::Write;
     let turn = Turn::Take;
-    let take = Refresh { file: number, access, lease: Lease(3), holder, turn };
+    let take =
+        Refresh { file: number, access, lease: Lease(3), holder, turn, reservation: ReservationId::NONE };
     let ControlReply::Opened(own) = session.call(&take.into()).await.expect("its turn") else {
         panic!("no turn")
     };

@@ -18,6 +18,21 @@ Programs that know fsspec (pandas, pyarrow, zarr, dask) take ``braid://VOLUME/PA
 from braidfs._client import Client, DirEntry, Stat, Usage
 from braidfs._file import File
 from braidfs._native import __version__
+from braidfs._rates import Lateness, NotAdmitted, Offer, Rate, Reservation
 from braidfs.aio import AsyncClient, AsyncFile
 
-__all__ = ["AsyncClient", "AsyncFile", "Client", "DirEntry", "File", "Stat", "Usage", "__version__"]
+__all__ = [
+    "AsyncClient",
+    "AsyncFile",
+    "Client",
+    "DirEntry",
+    "File",
+    "Lateness",
+    "NotAdmitted",
+    "Offer",
+    "Rate",
+    "Reservation",
+    "Stat",
+    "Usage",
+    "__version__",
+]

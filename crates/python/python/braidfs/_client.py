@@ -8,9 +8,10 @@ import os
 import weakref
 from typing import Any, Dict, Iterator, List, Literal, Optional, Tuple, Union, overload
 
-from braidfs import _native, _names
+from braidfs import _native, _names, _rates
 from braidfs._file import BufferedRandom, BufferedReader, BufferedWriter, File
 from braidfs._names import DirEntry, Name, Stat, Usage
+from braidfs._rates import Rate, Reservation
 
 #: A file in one of io's buffered classes.
 Buffered = Union[io.BufferedRandom, io.BufferedReader, io.BufferedWriter]
@@ -47,22 +48,30 @@ class Client:
         return os.fspath(self._native.cluster)
 
     @overload
-    def open(self, name: Name, mode: str = "rb", buffering: Literal[0] = 0) -> File: ...
+    def open(
+        self, name: Name, mode: str = "rb", buffering: Literal[0] = 0, *, reserve: Optional[Rate] = None
+    ) -> File: ...
 
     @overload
-    def open(self, name: Name, mode: str = "rb", *, buffering: int) -> Union[File, Buffered]: ...
+    def open(
+        self, name: Name, mode: str = "rb", *, buffering: int, reserve: Optional[Rate] = None
+    ) -> Union[File, Buffered]: ...
 
-    def open(self, name: Name, mode: str = "rb", buffering: int = 0) -> Union[File, Buffered]:
+    def open(
+        self, name: Name, mode: str = "rb", buffering: int = 0, *, reserve: Optional[Rate] = None
+    ) -> Union[File, Buffered]:
         """Opens a file; ``mode`` is r, w, a or x, and may have a ``+``. Files are binary.
 
-        It is a :class:`File`; with ``buffering`` bytes, it is in one of ``io``'s buffered classes.
+        It is a :class:`File`; with ``buffering`` bytes, it is in one of ``io``'s buffered classes. With
+        ``reserve`` its data rate is reserved until it is closed, to write if the mode writes, or refused
+        with :class:`NotAdmitted`.
 
         >>> with client.open("braid://main/log", "a") as file:
         ...     file.write(b"a line\\n")
         7
         """
         letter, plus = _names.parse_mode(mode)
-        native = self._native.open(_names.encode(name), letter, plus, None)
+        native = self._native.open(_names.encode(name), letter, plus, reserve, None)
         file = File(self, native, name, letter, plus)
         if buffering <= 0:
             return file
@@ -235,6 +244,24 @@ class Client:
     def volumes(self) -> List[Dict[str, Any]]:
         """The volumes: name, shape, files, bytes, quota."""
         return self._native.volumes(None)
+
+    def reserve(self, name: Name, rate: Rate, direction: str, *, dry_run: bool = False) -> Reservation:
+        """Reserves a data rate to "read" or to "write" a file, a directory or a volume. What is opened there
+        shares it, until it ends. A rate that cannot be kept is refused with :class:`NotAdmitted`.
+
+        >>> client.reserve("braid://main/cam1", braidfs.Rate(5_000_000, seconds=60), "write").survive
+        1
+        """
+        writes = _rates.is_write(direction)
+        return _rates.reservation(self._native.reserve(_names.encode(name), rate, writes, dry_run, None))
+
+    def reservations(self) -> List[Reservation]:
+        """All data rates that are reserved."""
+        return [_rates.reservation(row) for row in self._native.reservations(None)]
+
+    def end_reservation(self, number: int) -> None:
+        """Ends a reservation: what is open under it goes on as best effort."""
+        self._native.end_reservation(number, None)
 
     def status(self) -> Dict[str, Any]:
         """The cluster and its drives."""

@@ -6,7 +6,7 @@ import io
 import os
 from typing import TYPE_CHECKING, Any, List, Optional, Tuple
 
-from braidfs import _names
+from braidfs import _names, _rates
 
 if TYPE_CHECKING:
     from braidfs._client import Client
@@ -61,7 +61,7 @@ class File(_Left, io.RawIOBase):
         if self._native is None:
             raise ValueError("I/O operation on closed file")
         if self._pid != os.getpid() and not self._writes:
-            self._native = self._client._native.open(_names.encode(self.name), "r", False, None)
+            self._native = self._client._native.open(_names.encode(self.name), "r", False, None, None)
             self._pid = os.getpid()
         return self._native
 
@@ -74,6 +74,10 @@ class File(_Left, io.RawIOBase):
         if not self._writes:
             raise io.UnsupportedOperation("it was not opened for writing")
         return self._open()
+
+    def lateness(self) -> Optional[_rates.Lateness]:
+        """What was delivered under a reservation, and what was late; ``None`` without one."""
+        return _rates.lateness(self._open().lateness())
 
     # By offset.
 

@@ -18,8 +18,9 @@ import asyncio
 import os
 from typing import Any, AsyncIterator, Awaitable, Callable, Dict, Generator, List, Optional, Tuple, Union
 
-from braidfs import _native, _names
+from braidfs import _native, _names, _rates
 from braidfs._names import DirEntry, Name, Stat, Usage
+from braidfs._rates import Lateness, Rate, Reservation
 
 
 def _loop() -> asyncio.AbstractEventLoop:
@@ -38,6 +39,10 @@ class AsyncFile:
         self.name = os.fsdecode(name)
         self.mode = letter + "b" + ("+" if plus else "")
         self.closed = False
+
+    def lateness(self) -> Optional[Lateness]:
+        """What was delivered under a reservation, and what was late; ``None`` without one."""
+        return _rates.lateness(self._native.lateness())
 
     async def pread(self, size: int, offset: int) -> bytes:
         """Up to ``size`` bytes from ``offset``; fewer only at the end."""
@@ -155,12 +160,13 @@ class AsyncClient:
         """Where the cluster was found."""
         return os.fspath(self._native.cluster)
 
-    def open(self, name: Name, mode: str = "rb") -> _Opening:
-        """Opens a file: ``await client.open(...)`` or ``async with client.open(...) as file``."""
+    def open(self, name: Name, mode: str = "rb", *, reserve: Optional[Rate] = None) -> _Opening:
+        """Opens a file: ``await client.open(...)`` or ``async with client.open(...) as file``. With
+        ``reserve`` its data rate is reserved until it is closed."""
         letter, plus = _names.parse_mode(mode)
 
         async def opening() -> AsyncFile:
-            native = await self._native.open(_names.encode(name), letter, plus, _loop())
+            native = await self._native.open(_names.encode(name), letter, plus, reserve, _loop())
             return AsyncFile(native, name, letter, plus)
 
         return _Opening(opening)
@@ -305,6 +311,22 @@ class AsyncClient:
     async def volumes(self) -> List[Dict[str, Any]]:
         """The volumes."""
         return await self._native.volumes(_loop())
+
+    async def reserve(
+        self, name: Name, rate: Rate, direction: str, *, dry_run: bool = False
+    ) -> Reservation:
+        """Reserves a data rate, as :meth:`braidfs.Client.reserve` does."""
+        writes = _rates.is_write(direction)
+        row = await self._native.reserve(_names.encode(name), rate, writes, dry_run, _loop())
+        return _rates.reservation(row)
+
+    async def reservations(self) -> List[Reservation]:
+        """All data rates that are reserved."""
+        return [_rates.reservation(row) for row in await self._native.reservations(_loop())]
+
+    async def end_reservation(self, number: int) -> None:
+        """Ends a reservation: what is open under it goes on as best effort."""
+        await self._native.end_reservation(number, _loop())
 
     async def status(self) -> Dict[str, Any]:
         """The cluster and its drives."""

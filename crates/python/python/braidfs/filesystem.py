@@ -110,7 +110,7 @@ class BraidFileSystem(WaitingFileSystem, AsyncFileSystem):
             os.makedirs(lpath, exist_ok=True)
             return
         loop = asyncio.get_running_loop()
-        file = await self.client._native.open(name_of(rpath), "r", False, loop)
+        file = await self.client._native.open(name_of(rpath), "r", False, None, loop)
         with open(lpath, "wb") as target:
             offset = 0
             while True:
@@ -125,7 +125,7 @@ class BraidFileSystem(WaitingFileSystem, AsyncFileSystem):
             await self._makedirs(path2, exist_ok=True)
             return
         loop = asyncio.get_running_loop()
-        source = await self.client._native.open(name_of(path1), "r", False, loop)
+        source = await self.client._native.open(name_of(path1), "r", False, None, loop)
         target = await self._ask("create_unnamed", self._volume(path2))
         offset = 0
         while True:

@@ -86,7 +86,7 @@ impl Handle {
         if source == Source::Still {
             return self.write_chunk(side, chunk, place, body, data).await;
         }
-        let scratch = &self.client.shared.scratch;
+        let scratch = &self.client.paths.scratch;
         let mut copy = scratch.take(data.len());
         copy.copy_from_slice(data);
         let written = self.write_chunk(side, chunk, place, body, &copy).await;

@@ -1,0 +1,86 @@
+//! Reserved data rates as Python sees them.
+
+use std::time::Duration;
+
+use braid_client::{DataDirection, RateAsk};
+use braid_wire::control::{NotAdmitted, ReservationRow};
+use pyo3::prelude::*;
+
+/// The attributes of `braidfs.Rate`.
+#[derive(Debug, Clone, Copy, FromPyObject)]
+pub(crate) struct Asked {
+    rate: u64,
+    seconds: f64,
+    streams: u32,
+    period_ms: u32,
+    survive: u8,
+}
+
+/// The rate to ask for. Times that are no times become the longest, which is refused.
+pub(crate) fn ask(asked: Asked, writes: bool) -> RateAsk {
+    let Asked { rate, seconds, streams, period_ms, survive } = asked;
+    let duration = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+    let ask = if writes { RateAsk::write(rate, duration) } else { RateAsk::read(rate, duration) };
+    RateAsk { streams, period_ms, survive, ..ask }
+}
+
+/// The fields of `braidfs.Offer`: bytes a second, drives that may be lost, words.
+pub(crate) type OfferFields = (u64, u8, String);
+
+pub(crate) fn offers(refused: &NotAdmitted) -> Vec<OfferFields> {
+    refused.offers.iter().map(|offer| (offer.rate, offer.survive, offer.detail.clone())).collect()
+}
+
+/// A reservation, as a dictionary.
+#[derive(IntoPyObject)]
+pub(crate) struct Reservation {
+    /// 0: nothing was booked.
+    number: u64,
+    volume: String,
+    path: Vec<u8>,
+    direction: &'static str,
+    rate: u64,
+    streams: u32,
+    survive: u8,
+    /// Names of the drives on which something is booked.
+    drives: Vec<String>,
+    /// Bytes of memory that the client needs.
+    buffer_bytes: u64,
+    /// Bound on lateness, and on the time to the first data, in seconds.
+    lateness_bound: f64,
+    start: f64,
+    /// The reason why the rate may not be kept at present; `None`: it will be.
+    risk: Option<String>,
+    periods: u64,
+    late_periods: u64,
+    worst_lateness: f64,
+}
+
+impl From<ReservationRow> for Reservation {
+    fn from(row: ReservationRow) -> Reservation {
+        Reservation {
+            number: row.reservation.0,
+            volume: row.volume,
+            path: row.path,
+            direction: match row.direction {
+                DataDirection::Read => "read",
+                DataDirection::Write => "write",
+            },
+            rate: row.rate,
+            streams: row.streams,
+            survive: row.survive,
+            drives: row.plan.drives.into_iter().map(|drive| drive.name).collect(),
+            buffer_bytes: row.plan.buffer_bytes,
+            lateness_bound: seconds(row.plan.lateness_us),
+            start: seconds(row.plan.start_us),
+            risk: Some(row.risk).filter(|risk| !risk.is_empty()),
+            periods: row.lateness.periods,
+            late_periods: row.lateness.late_periods,
+            worst_lateness: seconds(row.lateness.worst_us),
+        }
+    }
+}
+
+fn seconds(us: u64) -> f64 {
+    Duration::from_micros(us).as_secs_f64()
+}
