@@ -8,9 +8,9 @@
 //! of cleaning, which is counted in bytes, with a simulation of the same decisions ([`Amplification`]).
 //!
 //! [`store`] measures one drive's store against raw files, [`stripes`] the rates that clients get from
-//! several drives, [`small`] the rates of small files, names and pieces; `docs/bench.md` describes each
-//! row. The caller shows the results: [`markdown`] and [`plot`] make documents of a [`Report`], and
-//! `stripes` and `small` have their own.
+//! several drives, [`small`] the rates of small files, names and pieces, [`promises`] how late reserved rates
+//! are; `docs/bench.md` describes each row. The caller shows the results: [`markdown`] and [`plot`] make
+//! documents of a [`Report`], and the others have their own.
 
 mod amplification;
 mod conditions;
@@ -25,6 +25,7 @@ mod memory;
 mod open;
 pub mod plot;
 pub mod predict;
+pub mod promises;
 mod rates;
 mod raw;
 mod report;

@@ -1,6 +1,6 @@
 //! A chart: curves over two linear axes, with their names and a legend.
 
-use crate::axis::Linear;
+use crate::axis::{Axis, Linear};
 use crate::drawing::{Anchor, Drawing, FAINT, INK};
 
 // Distinct for colour-blind readers (Okabe and Ito).
@@ -34,6 +34,7 @@ pub struct Chart {
     pub y: String,
     /// Greatest value of the vertical axis; absent: all values are shown.
     pub y_max: Option<f64>,
+    pub scale: Scale,
     pub curves: Vec<Curve>,
 }
 
@@ -46,6 +47,38 @@ pub struct Curve {
     /// Number of the colour; curves of one colour differ by their style.
     pub colour: usize,
     pub style: Style,
+}
+
+/// Scale of both axes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Scale {
+    /// From 0, in equal steps.
+    #[default]
+    Linear,
+    /// Powers of two, for values of many sizes.
+    Powers,
+}
+
+/// An axis of either scale.
+enum Scaled {
+    Linear(Linear),
+    Powers(Axis),
+}
+
+impl Scaled {
+    fn at(&self, value: f64) -> f64 {
+        match self {
+            Scaled::Linear(axis) => axis.at(value),
+            Scaled::Powers(axis) => axis.at(value),
+        }
+    }
+
+    fn marks(&self) -> Vec<(f64, String)> {
+        match self {
+            Scaled::Linear(axis) => axis.marks().collect(),
+            Scaled::Powers(axis) => axis.marks().collect(),
+        }
+    }
 }
 
 /// Line style of a curve. The points are drawn as dots in every style.
@@ -70,12 +103,24 @@ impl Chart {
         (drawing.finish(WIDTH + more, height), png)
     }
 
+    /// The axis over these values, up to `most`.
+    fn axis(&self, values: impl Iterator<Item = f64>, most: f64, ends: (f64, f64)) -> Scaled {
+        match self.scale {
+            Scale::Linear => Scaled::Linear(Linear::to(most, 8, ends)),
+            Scale::Powers => {
+                let values = values.filter(|&value| value <= most);
+                Scaled::Powers(Axis::around(values, ends))
+            }
+        }
+    }
+
     fn drawing(&self) -> Drawing {
         let points = || self.curves.iter().flat_map(|curve| &curve.points);
         let most = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
-        let x = Linear::to(most(&mut points().map(|point| point.0)), 8, PLOT_X);
         let y_max = self.y_max.unwrap_or_else(|| most(&mut points().map(|point| point.1)));
-        let y = Linear::to(y_max, 8, PLOT_Y);
+        let x_max = most(&mut points().map(|point| point.0));
+        let x = self.axis(points().map(|point| point.0), x_max, PLOT_X);
+        let y = self.axis(points().map(|point| point.1), y_max, PLOT_Y);
         let mut drawing = Drawing::default();
         drawing.text((20.0, 26.0), Anchor::Start, 16, &fitting(&self.title, TITLE_LETTERS));
         drawing.text((20.0, 44.0), Anchor::Start, 11, &fitting(&self.subtitle, SUBTITLE_LETTERS));

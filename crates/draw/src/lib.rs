@@ -10,5 +10,5 @@ mod png;
 mod svg;
 
 pub use axis::{Axis, Linear};
-pub use chart::{Chart, Curve, Style};
+pub use chart::{Chart, Curve, Scale, Style};
 pub use drawing::{Anchor, Drawing, FAINT, INK, goal_colour};

@@ -5,6 +5,7 @@
 mod args;
 mod bench;
 mod demo;
+mod promises;
 mod sim;
 mod swift;
 
@@ -38,6 +39,7 @@ async fn run(command: Command, report: Report) -> Result<(), Failure> {
         Command::Bench(Bench::Small(small)) => bench::small::run(small, report).await,
         Command::Bench(Bench::Calibrate(asked)) => bench::predict::calibrate::run(asked, report).await,
         Command::Bench(Bench::Predict(asked)) => bench::predict::run(asked, report).await,
+        Command::Bench(Bench::Promises(asked)) => bench::promises::run(asked, report).await,
         Command::Sim(sim) => sim::run(sim, report).await,
         Command::Demo(demo) => demo::run(demo, report).await,
         Command::DemoPeer { file } => demo::peer::peer(&file),

@@ -19,6 +19,7 @@
 //! | `stats`, [`outcome`] | intervals, warm-up, percentiles; the results |
 //! | [`calibrate`] | costs from measured runs |
 //! | [`timing`] | one plan set alone, instruction by instruction |
+//! | [`promises`] | promised rates: the same admission and the same scheduler as the manager's and the drives' |
 //! | [`size`] | the fewest drives for so many streams, by arithmetic on the same costs |
 
 pub mod calibrate;
@@ -29,6 +30,7 @@ pub mod outcome;
 mod parts;
 mod program;
 mod programs;
+pub mod promises;
 mod queue;
 mod random;
 pub mod report;

@@ -7,8 +7,9 @@
 
 use std::ops::Range;
 
+use braid_admission::count::operand_bytes;
 use braid_layout::{Role, Segment, Stripe};
-use braid_plan::{Op, PlanSet, Source, Step};
+use braid_plan::{Op, PlanSet, Source};
 
 use crate::number::{index, narrow};
 
@@ -110,20 +111,4 @@ fn act(op: &Op, column: u8, segment: &Segment) -> Act {
 /// The parity columns of a stripe.
 fn parity(segment: &Segment, stripe: Stripe) -> Vec<u8> {
     (0..segment.shape.m()).map(|index| segment.column(stripe, Role::Parity(index)).0).collect()
-}
-
-/// Bytes of operands of all steps of a plan set.
-pub(crate) fn arithmetic_bytes(set: &PlanSet) -> u64 {
-    set.arithmetic.iter().map(|step| operand_bytes(&step.step, u64::from(step.to - step.from))).sum()
-}
-
-/// Bytes of operands of a step: each operand counts once for each unit that is made of it.
-fn operand_bytes(step: &Step, length: u64) -> u64 {
-    let times = |a: usize, b: usize| u64::from(narrow(a)) * u64::from(narrow(b)) * length;
-    match step {
-        Step::Copy { .. } | Step::Compare { .. } => length,
-        Step::Encode { data, parity } => times(data.len(), parity.len()),
-        Step::Reconstruct { have, lost } => times(have.len(), lost.len()),
-        Step::Delta { parity, .. } => times(2, parity.len()),
-    }
 }

@@ -9,10 +9,10 @@ use crate::outcome::{Ending, PartKind, RunOutcome};
 
 /// A point of a sweep with its results.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Ran {
+pub struct Ran<O = RunOutcome> {
     /// The swept keys and their values.
     pub values: Vec<(String, Value)>,
-    pub outcome: RunOutcome,
+    pub outcome: O,
 }
 
 /// The word for the reason of a run's end.
@@ -68,7 +68,7 @@ pub fn csv(ran: &[Ran]) -> String {
 }
 
 /// A value as a field of CSV (RFC 4180), quoted unless it is a number or a boolean.
-fn cell(value: &Value) -> String {
+pub(crate) fn cell(value: &Value) -> String {
     match value {
         Value::Integer(_) | Value::Float(_) | Value::Boolean(_) => value.to_string(),
         other => format!("\"{}\"", field(other).replace('"', "\"\"")),

@@ -52,6 +52,22 @@ pub(crate) enum Bench {
         braid-lab bench small --out docs/results"
     )]
     Small(BenchCluster),
+    /// Reserved rates beside ten times as much other load, lost drives and rebuilds: what was late
+    #[command(
+        after_help = "A manager, six drives and clients run as processes of their own in a temporary directory. The drives' disks are modelled: a spindle and a flash disk, slow enough that processors are not the limit. docs/bench.md says what each row does.\n\nRows:\n  \
+        beside overload             reads and writes at 0.7 of the greatest rate, beside clients that take what they get\n  \
+        a drive killed              the same, until its columns are rebuilt\n  \
+        without reservations        both again, to see how late they are\n  \
+        best effort                 what others get beside a reserved rate\n  \
+        admitted over carried       the greatest rate admitted, over the greatest without lateness\n  \
+        predicted over measured     rates, healthy and degraded\n  \
+        streams                     200 of 8 Mbit/s with random starts\n  \
+        rebuild                     its finish against what `braid heal` said\n\n\
+        It needs 8 GiB free in the directory (2 GiB with --quick) and about ten minutes. It ends its processes and removes its files, also on Ctrl-C.\n\nExamples:\n  \
+        braid-lab bench promises\n  braid-lab bench promises --quick --json\n  braid-lab bench promises --only spindle\n  \
+        braid-lab bench promises --out docs/results"
+    )]
+    Promises(BenchCluster),
     /// Measure what the parts of a cluster cost on this machine, in the form that `braid sim` takes
     #[command(
         after_help = "Five drives (raid5 4+1) and a client run as processes of their own for half a minute. Processor time for bytes and messages is counted; a disk's rates are those of plain files; what a message's way and a commit take is what is left of a small operation's time when it is simulated without them.\n\nThe output is the [parts] of a spec (docs/sim.md).\n\nExamples:\n  \

@@ -10,7 +10,7 @@ use braid_cli::Demo;
 use clap::{Parser, Subcommand};
 
 pub(crate) use bench::{Bench, BenchCalibrate, BenchCluster, BenchStore};
-pub(crate) use sim::{Sim, SimSwift};
+pub(crate) use sim::{Sim, SimPromises, SimSwift};
 
 /// Braid's experiments. Any other command is one of `braid`, whose code this program has.
 #[derive(Debug, Parser)]

@@ -17,6 +17,28 @@ pub(crate) enum Sim {
         braid-lab sim swift-1991\n  braid-lab sim swift-1991 --figure 3 --csv\n  braid-lab sim swift-1991 --out docs/results"
     )]
     Swift1991(SimSwift),
+    /// Simulate promised rates: streams carried and admitted against drives, on parts of 1991 and of today
+    #[command(
+        after_help = "More and more streams are simulated until one has a late period, beside ten times more best-effort load than fits and through the loss and rebuild of a drive; and those that admission lets in. It takes about ten minutes on two processors. docs/results/promises-sim.md is what --out writes.\n\nExamples:\n  \
+        braid-lab sim promises --out docs/results\n  braid-lab sim promises --drives 10,30 --operations 20000"
+    )]
+    Promises(SimPromises),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SimPromises {
+    /// Numbers of drives, each at least 6
+    #[arg(long, value_name = "DRIVES", value_delimiter = ',', default_value = "10,30,100,300,1000", value_parser = clap::value_parser!(u32).range(6..=20_000))]
+    pub(crate) drives: Vec<u32>,
+    /// Operations of all disks in a run, about: more make runs longer, and late periods surer to be found
+    #[arg(long, default_value = "100000", value_parser = clap::value_parser!(u32).range(1000..))]
+    pub(crate) operations: u32,
+    /// Write the pictures, as SVG and PNG, and the document to this directory too
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Runs at a time [default: one for each processor]; the results do not depend on it
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Option<u16>,
 }
 
 #[derive(Debug, Args)]

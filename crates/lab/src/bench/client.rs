@@ -2,21 +2,23 @@
 //!
 //! The process is told the cluster first, then jobs. It prepares a job and says `ready`; told `go`, it runs
 //! the job and reports the results. So that several begin at once, each is prepared before the first is told
-//! to go.
+//! to go. A job of `promises` runs until it is told to stop.
 
 use std::time::Duration;
 
-use braid_bench::{small, stripes};
+use braid_bench::{promises, small, stripes};
 use braid_cli::connect::config;
 use braid_cli::machine::cluster_dir::ClusterFile;
 use braid_cli::output::exit::{Exit, Failure};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 
 use super::helper::{Helper, order, say};
 
 const READY: &str = "ready";
 const GO: &str = "go";
+const STOP: &str = "stop";
 
 /// A client's process. Dropping it kills it.
 pub(super) struct ClientProcess {
@@ -28,6 +30,7 @@ pub(super) struct ClientProcess {
 pub(super) enum Order {
     Stripes(stripes::Job),
     Small(small::Job),
+    Promises(promises::Job),
 }
 
 /// Type of the jobs of one bench.
@@ -51,6 +54,14 @@ impl ClientJob for small::Job {
 
     fn order(self) -> Order {
         Order::Small(self)
+    }
+}
+
+impl ClientJob for promises::Job {
+    type Done = promises::Done;
+
+    fn order(self) -> Order {
+        Order::Promises(self)
     }
 }
 
@@ -112,6 +123,29 @@ pub(super) async fn alone<J: ClientJob>(client: &mut ClientProcess, job: &J) -> 
     one(done)
 }
 
+/// Has each client run its job while `during` runs, all beginning at once when all are ready.
+pub(super) async fn during<T>(
+    clients: &mut [ClientProcess],
+    jobs: &[promises::Job],
+    during: impl AsyncFnOnce() -> Result<T, Failure>,
+) -> Result<(Vec<promises::Done>, T), Failure> {
+    prepare(clients, jobs).await?;
+    let count = clients.len().min(jobs.len());
+    let clients = &mut clients[..count];
+    for client in clients.iter_mut() {
+        client.process.tell(&GO).await?;
+    }
+    let found = during().await?;
+    for client in clients.iter_mut() {
+        client.process.tell(&STOP).await?;
+    }
+    let mut done = Vec::with_capacity(count);
+    for client in clients {
+        done.push(client.process.answer().await?);
+    }
+    Ok((done, found))
+}
+
 /// Results of a single job. Fails if there are none.
 pub(super) fn one<D>(done: Vec<D>) -> Result<D, Failure> {
     done.into_iter().next().ok_or_else(|| Failure::new(Exit::Failed, "run a job", "no answer"))
@@ -129,6 +163,7 @@ pub(super) fn rate(done: &[stripes::Done]) -> f64 {
 enum Prepared {
     Stripes(stripes::Prepared),
     Small(small::Prepared),
+    Promises(promises::Prepared),
 }
 
 /// Runs `braid-lab bench-client`.
@@ -136,11 +171,13 @@ pub(crate) async fn serve() -> Result<(), Failure> {
     let Some(cluster) = order::<ClusterFile>().await? else { return Ok(()) };
     let mut of_stripes = stripes::Worker::new(config(&cluster)?);
     let mut of_small = small::Worker::new(config(&cluster)?);
+    let mut of_promises = promises::Worker::new(config(&cluster)?);
     let failed = |error: braid_bench::Error| Failure::new(Exit::Failed, "bench", error.to_string());
     while let Some(job) = order::<Order>().await? {
         let prepared = match job {
             Order::Stripes(job) => of_stripes.prepare(&job).await.map(Prepared::Stripes),
             Order::Small(job) => of_small.prepare(&job).await.map(Prepared::Small),
+            Order::Promises(job) => of_promises.prepare(&job).await.map(Prepared::Promises),
         };
         let prepared = prepared.map_err(failed)?;
         say(&READY)?;
@@ -156,6 +193,17 @@ pub(crate) async fn serve() -> Result<(), Failure> {
             Prepared::Small(prepared) => {
                 let done = prepared.run().await.map_err(failed)?;
                 prepared.close().await.map_err(failed)?;
+                say(&done)?;
+            }
+            Prepared::Promises(prepared) => {
+                let (stop, stopped) = watch::channel(false);
+                let (done, ()) = tokio::try_join!(
+                    async { prepared.run(stopped).await.map_err(failed) },
+                    // Its last order, or the end of all orders.
+                    async { order::<String>().await.map(|_| stop.send_replace(true)).map(|_| ()) },
+                )?;
+                // A write that failed is counted, and its file cannot be closed well.
+                let _closed = prepared.close().await;
                 say(&done)?;
             }
         }

@@ -40,10 +40,9 @@ impl Cluster {
         dir.prepare()?;
         let running = bring_up(dir, Some(drives), Mode::Attached, DriveOptions::default()).await?;
         let client = connect(&running.dir, &running.cluster).await?;
-        let (scheme, width) = shape;
-        let shape = Shape::parse(scheme, Some(width), UNIT_BYTES).doing(|| "make the volume".into())?;
-        client.volume_create(VOLUME, Some(shape), 0).await?;
-        Ok(Cluster { client, running, next: 0 })
+        let cluster = Cluster { client, running, next: 0 };
+        cluster.make_volume(shape, UNIT_BYTES).await?;
+        Ok(cluster)
     }
 
     /// Brings up a cluster with each drive on a host of its own, and the manager here. A drive that is silent
@@ -55,18 +54,52 @@ impl Cluster {
         drives: u16,
         shape: (&str, u8),
     ) -> Result<Cluster, Failure> {
+        let listen = format!("{}:0", hosts.address(None));
+        let mut cluster = Cluster::managed(parent, name, drives, &listen, "1").await?;
+        for (index, drive) in cluster.running.cluster.drives.clone().iter().enumerate() {
+            let directory = cluster.running.dir.drive(drive);
+            cluster.start_on(hosts, drive, index, &directory).await?;
+        }
+        cluster.make_volume(shape, UNIT_BYTES).await?;
+        Ok(cluster)
+    }
+
+    /// Brings up a cluster of drives with these options. A drive that is silent for `lost_after` seconds
+    /// counts as lost.
+    pub(super) async fn up_with(
+        parent: &Path,
+        name: &str,
+        drives: u16,
+        options: DriveOptions,
+        lost_after: &str,
+    ) -> Result<Cluster, Failure> {
+        let mut cluster = Cluster::managed(parent, name, drives, "127.0.0.1:0", lost_after).await?;
+        cluster.running.options = options;
+        for drive in cluster.running.cluster.drives.clone() {
+            let directory = cluster.running.dir.drive(&drive);
+            cluster.start(&drive, &directory).await?;
+        }
+        Ok(cluster)
+    }
+
+    /// Starts a manager that knows no drives yet.
+    async fn managed(
+        parent: &Path,
+        name: &str,
+        drives: u16,
+        listen: &str,
+        lost_after: &str,
+    ) -> Result<Cluster, Failure> {
         let dir = ClusterDir::at(parent.join(name));
         dir.prepare()?;
-        let listen = format!("{}:0", hosts.address(None));
-        let manager =
-            Server::start_manager_with(&dir, &listen, Mode::Attached, &["--lost-after", "1"]).await?;
+        let more = ["--lost-after", lost_after];
+        let manager = Server::start_manager_with(&dir, listen, Mode::Attached, &more).await?;
         let path = dir.manager().join("client.token");
         let token = std::fs::read_to_string(&path).doing(|| format!("read {}", path.display()))?;
-        let names = drive_names(None, Some(drives), |_| false);
         let file = ClusterFile {
             manager: manager.record.address.clone(),
             token: token.trim().to_owned(),
-            drives: names.clone(),
+            drives: drive_names(None, Some(drives), |_| false),
         };
         dir.write(&file)?;
         let client = connect(&dir, &file).await?;
@@ -74,15 +107,15 @@ impl Cluster {
         let options = DriveOptions::default();
         let lacks = Vec::new();
         let running = Running { dir, cluster: file, servers, options, lacks };
-        let mut cluster = Cluster { client, running, next: 0 };
-        for (index, drive) in names.iter().enumerate() {
-            let directory = cluster.running.dir.drive(drive);
-            cluster.start_on(hosts, drive, index, &directory).await?;
-        }
+        Ok(Cluster { client, running, next: 0 })
+    }
+
+    /// Makes the volume, with this shape.
+    pub(super) async fn make_volume(&self, shape: (&str, u8), unit_bytes: u32) -> Result<(), Failure> {
         let (scheme, width) = shape;
-        let shape = Shape::parse(scheme, Some(width), UNIT_BYTES).doing(|| "make the volume".into())?;
-        cluster.client.volume_create(VOLUME, Some(shape), 0).await?;
-        Ok(cluster)
+        let shape = Shape::parse(scheme, Some(width), unit_bytes).doing(|| "make the volume".into())?;
+        self.client.volume_create(VOLUME, Some(shape), 0).await?;
+        Ok(())
     }
 
     /// Ends the cluster's processes and removes its files.
@@ -101,11 +134,15 @@ impl Cluster {
     /// Creates an empty file and returns its name.
     pub(super) async fn create(&mut self) -> Result<Name, Failure> {
         self.next += 1;
-        let name =
-            Name::new(VOLUME, format!("file-{}", self.next).as_bytes()).doing(|| "name a file".into())?;
-        let options = OpenOptions::new().write(true).create_new(true);
-        self.client.open(&name, &options).await?.close().await?;
+        let name = name(&format!("file-{}", self.next))?;
+        self.create_at(&name).await?;
         Ok(name)
+    }
+
+    /// Creates an empty file of this name.
+    pub(super) async fn create_at(&self, name: &Name) -> Result<(), Failure> {
+        let options = OpenOptions::new().write(true).create_new(true);
+        Ok(self.client.open(name, &options).await?.close().await?)
     }
 
     pub(super) async fn remove(&self, files: &[Name]) -> Result<(), Failure> {
@@ -162,4 +199,9 @@ impl Cluster {
         self.running.servers.push(server);
         all_joined(&self.client, &[drive.to_owned()]).await
     }
+}
+
+/// The name of a path in the volume.
+pub(super) fn name(path: &str) -> Result<Name, Failure> {
+    Name::new(VOLUME, path.as_bytes()).doing(|| format!("name {path}"))
 }

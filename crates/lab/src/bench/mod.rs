@@ -6,6 +6,7 @@ mod cluster;
 mod helper;
 mod hosts;
 pub(crate) mod predict;
+pub(crate) mod promises;
 mod run;
 pub(crate) mod small;
 pub(crate) mod stripes;

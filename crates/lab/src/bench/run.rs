@@ -6,6 +6,7 @@ use braid_cli::machine::temporary_dir::{OnDrop, TemporaryDir};
 use braid_cli::output::bar::bar;
 use braid_cli::output::documents::{prepare_out, write};
 use braid_cli::output::exit::{Exit, Failure};
+use braid_draw::Chart;
 use indicatif::ProgressBar;
 
 use crate::args::BenchCluster;
@@ -88,6 +89,25 @@ impl Run {
         let (command, when) = super::said();
         let [text, svg] = ["md", "svg"].map(|kind| format!("{name}.{kind}"));
         let documents = [(text.as_str(), document(&command, &when, &svg)), (svg.as_str(), plot())];
+        write(out, &documents)
+    }
+
+    /// Writes `NAME.md` and charts by their names, as SVG and PNG, if they were asked for. `document` is
+    /// given the command line and the time.
+    pub(super) fn write_charts(
+        &self,
+        name: &str,
+        document: impl FnOnce(&str, &str) -> String,
+        charts: &[(String, Chart)],
+    ) -> Result<(), Failure> {
+        let Some(out) = &self.out else { return Ok(()) };
+        let (command, when) = super::said();
+        let mut documents = vec![(format!("{name}.md"), document(&command, &when).into_bytes())];
+        for (name, chart) in charts {
+            let (svg, png) = chart.pictures();
+            documents.push((format!("{name}.svg"), svg.into_bytes()));
+            documents.push((format!("{name}.png"), png));
+        }
         write(out, &documents)
     }
 }

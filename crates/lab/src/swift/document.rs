@@ -74,6 +74,7 @@ fn chart(figure: &Figure) -> Chart {
         x: figure.x.clone(),
         y: figure.y.clone(),
         y_max: figure.y_max,
+        scale: braid_draw::Scale::Linear,
         curves: figure.lines.iter().map(curve).collect(),
     }
 }

@@ -30,7 +30,7 @@ use serde::Serialize;
 use braid_sim::sweep::{self, Watch};
 
 pub(crate) use claims::{Assumption, Claim};
-pub(crate) use document::{csv, documents};
+pub(crate) use document::{Document, csv, documents};
 pub(crate) use result::{Figure, Point, Table};
 
 /// The results of the study.
@@ -75,7 +75,7 @@ impl Runner<'_> {
 
 /// A whole number as a real number; above 2^53 the nearest one.
 #[expect(clippy::cast_precision_loss, reason = "figures are shown with a few digits")]
-fn real(value: u64) -> f64 {
+pub(crate) fn real(value: u64) -> f64 {
     value as f64
 }
 

@@ -122,6 +122,15 @@ fn what_parts_cost_is_found_and_can_be_simulated() {
 }
 
 #[test]
+fn promises_are_measured_by_the_names_of_rows() {
+    let place = Place::new();
+    let mut command = lab();
+    command.args(["bench", "promises", "--quick", "--only", "no such row", "--dir"]).arg(place.file(""));
+    run(command).failed(2, "none of them has \"no such row\" in its name");
+    assert_eq!(fs::read_dir(place.file("")).expect("read").count(), 0, "something is left");
+}
+
+#[test]
 fn what_a_quick_prediction_leaves_out_is_named() {
     let place = Place::new();
     let predict = |only: &str| {

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 pub use disk::DiskModel;
 pub use distribution::Distribution;
 pub use link::{LinkModel, Medium};
+pub(crate) use preset::named;
 pub use preset::{Preset, names};
 pub use processor::ProcessorModel;
 pub use protocol::{ProtocolModel, Requests};

@@ -26,7 +26,7 @@ pub fn names<T: Preset>() -> String {
 }
 
 /// Takes a part either by name or as a table.
-pub(super) fn named<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+pub(crate) fn named<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
     T: Preset + serde::Deserialize<'de>,

@@ -5,9 +5,13 @@
 //! survived. A cluster is large enough if its busiest part stays below [`BUSY_MAX`], with the losses and
 //! without. The drives of a host that is not full are as busy as all others; its link is less busy.
 //!
+//! Then the manager's admission is asked for all streams, one after another, and drives are added until it
+//! lets them in: what is bought for them can be promised to them.
+//!
 //! Assumptions: streams go through their files stripe by stripe, and are so many that every unit needs
 //! positioning; files are declustered over all drives; drives are at most 85 % full.
 
+mod admitted;
 mod search;
 mod state;
 
@@ -64,6 +68,10 @@ pub struct Answer {
     pub survives_a_host: bool,
     /// Drives that the capacity alone needs.
     pub drives_for_capacity: u32,
+    /// Streams, of those that were asked for, that admission would let in with a promise of their rate. Fewer
+    /// than all only if more drives do not help, as a drive's part of its host's link is too little for a
+    /// stream.
+    pub admitted_streams: u32,
     /// Drives that the streams alone need.
     pub drives_for_streams: u32,
     /// Share of the drives' capacity that is used, 0 to 1.
@@ -115,6 +123,7 @@ mod tests {
         assert!(answer.healthy.busiest().1 <= BUSY_MAX, "{answer:?}");
         assert!(answer.full <= FULL_MAX && answer.rebuild.is_some());
         assert!(answer.breaks_at_streams > 40.0);
+        assert_eq!(answer.admitted_streams, 40);
         assert!(!answer.survives_a_host, "two hosts hold nine columns");
         let spread = size(&Ask { drives_per_host: 1, ..ask() }).expect("it is possible");
         assert!(spread.survives_a_host && spread.hosts == spread.drives);
@@ -133,6 +142,7 @@ mod tests {
             ..ask()
         };
         let narrow = size(&narrow).expect("hosts can be added");
+        assert_eq!((few.admitted_streams, many.admitted_streams, narrow.admitted_streams), (40, 400, 400));
         assert!(matches!(narrow.bottleneck, Part::DriveLink | Part::ClientLink), "{narrow:?}");
     }
 

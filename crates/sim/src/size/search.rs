@@ -1,7 +1,9 @@
 //! The search for the fewest drives: over schemes, widths and units, by arithmetic.
 
+use braid_admission::Prices;
 use braid_layout::{Scheme, Shape};
 
+use super::admitted::admitted;
 use super::state::{StripeCost, disk_share, state};
 use super::{Answer, Ask, BUSY_MAX, FULL_MAX, Part};
 use crate::number::{SECOND, real, whole};
@@ -13,6 +15,8 @@ const DATA_COLUMNS: std::ops::RangeInclusive<u8> = 1..=60;
 const UNIT_POWERS: std::ops::RangeInclusive<u32> = 16..=23;
 /// Most seconds of a stream in one stripe: a client has a stripe in memory, and waits for it first.
 const STRIPE_SECONDS: f64 = 2.0;
+/// Most shapes, of those on which some streams can have promises, for which drives are added until all can.
+const PROMISED_MAX: usize = 4;
 /// Most drives of an answer.
 const DRIVES_MAX: u32 = 100_000;
 
@@ -39,20 +43,50 @@ pub enum SizeError {
 /// Finds the fewest drives that meet the demands, and the best way to use them.
 pub fn size(ask: &Ask) -> Result<Answer, SizeError> {
     check(ask)?;
-    let mut best: Option<(Order, Answer)> = None;
+    let mut found: Vec<(Order, Shape, Answer)> = Vec::new();
     let mut blocked = None;
+    let mut prices = Prices::default();
     for shape in shapes(ask) {
-        match answer(ask, shape) {
-            Ok(answer) => {
-                let order = order(&answer);
-                if best.as_ref().is_none_or(|(known, _)| order < *known) {
-                    best = Some((order, answer));
-                }
-            }
+        match answer(&mut prices, ask, shape, 0) {
+            Ok(answer) => found.push((order(&answer), shape, answer)),
             Err(error) => blocked = Some(error),
         }
     }
-    best.map(|(_, answer)| answer).ok_or(blocked.unwrap_or(SizeError::None))
+    found.sort_by_key(|(order, ..)| *order);
+    let mut best: Option<Answer> = None;
+    let most = |best: &Option<Answer>| best.as_ref().map_or(DRIVES_MAX, |best| best.drives - 1);
+    let mut tried = 0;
+    for (_, shape, answer) in &found {
+        if answer.drives > most(&best) || tried == PROMISED_MAX {
+            break;
+        }
+        let admitted_streams = admitted(&mut prices, ask, *shape, answer.drives);
+        // What not even one stream fits on is no better with more of it.
+        if admitted_streams > 0 {
+            tried += 1;
+            let answer = Answer { admitted_streams, ..answer.clone() };
+            best = promised(&mut prices, ask, *shape, answer, most(&best)).or(best);
+        }
+    }
+    // If not all can be promised, the answer says how many.
+    let first = || {
+        let (_, shape, answer) = found.first()?;
+        let admitted_streams = admitted(&mut prices, ask, *shape, answer.drives);
+        Some(Answer { admitted_streams, ..answer.clone() })
+    };
+    best.or_else(first).ok_or(blocked.unwrap_or(SizeError::None))
+}
+
+/// Adds drives, up to `most`, until admission lets in all streams. It counts them file by file, so it may
+/// need a few more than their mean over all drives does.
+fn promised(prices: &mut Prices, ask: &Ask, shape: Shape, mut found: Answer, most: u32) -> Option<Answer> {
+    while found.admitted_streams < ask.streams {
+        let short = f64::from(ask.streams) / f64::from(found.admitted_streams.max(1));
+        let more = ceil(f64::from(found.drives) * short.min(2.0)).max(found.drives + 1);
+        found = answer(prices, ask, shape, Some(more).filter(|&more| more <= most)?).ok()?;
+        found.admitted_streams = admitted(prices, ask, shape, found.drives);
+    }
+    Some(found)
 }
 
 fn check(ask: &Ask) -> Result<(), SizeError> {
@@ -95,10 +129,10 @@ fn shapes(ask: &Ask) -> impl Iterator<Item = Shape> + '_ {
         .filter(move |shape| shape.unit_bytes() == 1 << 16 || real(shape.stripe_bytes()) <= most)
 }
 
-/// The fewest drives with this shape.
-fn answer(ask: &Ask, shape: Shape) -> Result<Answer, SizeError> {
-    let healthy = StripeCost::of(shape, 0).ok_or(SizeError::None)?;
-    let degraded = StripeCost::of(shape, shape.m()).ok_or(SizeError::None)?;
+/// The fewest drives with this shape, and so many at least for the streams.
+fn answer(prices: &mut Prices, ask: &Ask, shape: Shape, at_least: u32) -> Result<Answer, SizeError> {
+    let healthy = StripeCost::of(prices, shape, 0).ok_or(SizeError::None)?;
+    let degraded = StripeCost::of(prices, shape, shape.m()).ok_or(SizeError::None)?;
     let lost = u32::from(shape.m());
     let stored = real(ask.capacity.0) * f64::from(shape.width()) / f64::from(shape.k());
     let for_capacity = ceil(stored / (real(ask.disk_capacity.0) * FULL_MAX));
@@ -126,7 +160,7 @@ fn answer(ask: &Ask, shape: Shape) -> Result<Answer, SizeError> {
     }
     // The number of hosts grows in steps: drives that are added for the capacity may make the fullest host
     // busier.
-    let for_streams = low;
+    let for_streams = low.max(at_least);
     let drives = (for_streams.max(for_capacity)..=DRIVES_MAX).find(|&d| enough(d)).ok_or(SizeError::None)?;
     let hosts = drives.div_ceil(ask.drives_per_host);
     let state_degraded = degraded_state(drives);
@@ -141,6 +175,7 @@ fn answer(ask: &Ask, shape: Shape) -> Result<Answer, SizeError> {
         survives_a_host: u32::from(shape.width()).div_ceil(hosts) <= lost,
         drives_for_capacity: for_capacity,
         drives_for_streams: for_streams,
+        admitted_streams: 0,
         full,
         healthy: healthy_state(drives),
         degraded: state_degraded,

@@ -2,8 +2,10 @@
 
 use std::fmt;
 
-use braid_layout::{Component, DriveId, Generation, ObjectId, Segment, Shape, Version};
-use braid_plan::{Body, Health, Target, Want, Write};
+use braid_admission::count::{ColumnCount, Counted};
+use braid_admission::{Access, Prices};
+use braid_layout::{ColumnMask, Shape};
+use braid_schedule::Direction;
 use serde::Serialize;
 
 use super::Ask;
@@ -79,40 +81,22 @@ pub(super) struct StripeCost {
 
 impl StripeCost {
     /// The cost for a shape with this number of columns lost; `None` if a plan set cannot be made.
-    pub(super) fn of(shape: Shape, lost: u8) -> Option<StripeCost> {
-        let components = (0..shape.width())
-            .map(|column| Component { drive: DriveId(u128::from(column)), object: ObjectId(1) })
-            .collect();
-        let segment = Segment { start: 0, end: u64::MAX, shape, components };
-        let mut health = Health::whole(&shape, Generation(1));
-        health.set = health.set.minus(braid_layout::ColumnMask::all(lost));
-        let target = Target { segment: &segment, index: 0, health };
-        let mut cost = StripeCost { reads: 0.0, writes: 0.0, read_arithmetic: 0.0, write_arithmetic: 0.0 };
-        let mut stripes = 0.0;
-        for stripe in 0..u64::from(shape.width()) {
-            let range = stripe * shape.stripe_bytes()..(stripe + 1) * shape.stripe_bytes();
-            let read = braid_plan::read(&target, range.clone(), 0, Want::Newest).ok()?;
-            let stamp = Version { g: Generation(1), lease: braid_layout::Lease(1), n: 1 };
-            let write = Write {
-                range: range.clone(),
-                body: Body::Buffer { offset: 0 },
-                size: range.end,
-                reach: u64::MAX,
-                stamp,
-            };
-            let write = braid_plan::write(&target, write).ok()?;
-            let unit = f64::from(shape.unit_bytes());
-            cost.reads += real(read.totals().read_bytes()) / unit;
-            cost.writes += real(write.totals().written_bytes()) / unit;
-            cost.read_arithmetic += real(crate::program::arithmetic_bytes(&read));
-            cost.write_arithmetic += real(crate::program::arithmetic_bytes(&write));
-            stripes += 1.0;
-        }
-        for sum in [&mut cost.reads, &mut cost.writes, &mut cost.read_arithmetic, &mut cost.write_arithmetic]
-        {
-            *sum /= stripes;
-        }
-        Some(cost)
+    pub(super) fn of(prices: &mut Prices, shape: Shape, lost: u8) -> Option<StripeCost> {
+        let lost = ColumnMask::all(lost);
+        let read = prices.counted(shape, lost, Direction::Read, Access::Whole).ok()?;
+        let write = prices.counted(shape, lost, Direction::Write, Access::Whole).ok()?;
+        let unit = f64::from(shape.unit_bytes());
+        let mean = |counted: &Counted, bytes: u64| {
+            let stripes = real(counted.file_bytes() / shape.stripe_bytes());
+            real(bytes * counted.scale()) / stripes
+        };
+        let sum = |counted: &Counted, of: fn(&ColumnCount) -> u64| counted.all().columns.iter().map(of).sum();
+        Some(StripeCost {
+            reads: mean(&read, sum(&read, |column| column.out_bytes)) / unit,
+            writes: mean(&write, sum(&write, |column| column.in_bytes)) / unit,
+            read_arithmetic: mean(&read, read.all().arithmetic_bytes),
+            write_arithmetic: mean(&write, write.all().arithmetic_bytes),
+        })
     }
 }
 
@@ -148,7 +132,7 @@ pub(super) fn state(ask: &Ask, shape: Shape, cost: &StripeCost, drives: u32, los
 }
 
 /// Drives of the fullest host, if they are spread evenly over as few hosts as possible.
-fn fullest(drives: u32, drives_per_host: u32) -> u32 {
+pub(super) fn fullest(drives: u32, drives_per_host: u32) -> u32 {
     drives.max(1).div_ceil(drives.max(1).div_ceil(drives_per_host))
 }
 

@@ -3,7 +3,9 @@
 use braid_layout::{Shape, scheme::PARITY_MAX};
 
 use super::{Pattern, Spec, SpecError};
-use crate::model::{CostModel, Distribution, LinkModel, Medium, Placement, ProcessorModel, Requests};
+use crate::model::{
+    CostModel, DiskModel, Distribution, LinkModel, Medium, Placement, ProcessorModel, Requests,
+};
 
 /// Most drives, and most clients.
 const PARTS_MAX: u32 = 4096;
@@ -53,8 +55,8 @@ impl Spec {
         self.files.size.0.div_ceil(stripe).max(1) * stripe
     }
 
-    /// Checks the whole spec.
-    pub fn check(&self) -> Result<(), SpecError> {
+    /// Checks all of it.
+    pub(super) fn check_all(&self) -> Result<(), SpecError> {
         self.check_run()?;
         self.check_cluster()?;
         self.parts.check()?;
@@ -155,30 +157,7 @@ impl Spec {
 impl CostModel {
     /// Checks numbers whose types allow more than makes sense.
     pub(crate) fn check(&self) -> Result<(), SpecError> {
-        let disk = &self.disk;
-        within("parts.disk.lanes", disk.lanes, 1, 65_536)?;
-        if disk.queue == Some(0) {
-            return Err(error("parts.disk.queue", "with no place to wait nothing is served; give 1 or more"));
-        }
-        if disk.queue.is_some() && disk.retry.0 == 0 {
-            return Err(error(
-                "parts.disk.retry",
-                "a refused command needs a time after which it is retried",
-            ));
-        }
-        let times = [
-            ("seek", Some(&disk.seek)),
-            ("rotation", Some(&disk.rotation)),
-            ("write_seek", disk.write_seek.as_ref()),
-        ];
-        for (name, time) in times {
-            if let Some(Distribution::Uniform([low, high])) = time
-                && low > high
-            {
-                let what = format!("uniform from {low} to {high}: the first is the lower one");
-                return Err(error(&format!("parts.disk.{name}"), what));
-            }
-        }
+        self.disk.check()?;
         self.link.check()?;
         let protocol = &self.protocol;
         let messages = [
@@ -213,8 +192,37 @@ impl CostModel {
     }
 }
 
+impl DiskModel {
+    pub(crate) fn check(&self) -> Result<(), SpecError> {
+        within("parts.disk.lanes", self.lanes, 1, 65_536)?;
+        if self.queue == Some(0) {
+            return Err(error("parts.disk.queue", "with no place to wait nothing is served; give 1 or more"));
+        }
+        if self.queue.is_some() && self.retry.0 == 0 {
+            return Err(error(
+                "parts.disk.retry",
+                "a refused command needs a time after which it is retried",
+            ));
+        }
+        let times = [
+            ("seek", Some(&self.seek)),
+            ("rotation", Some(&self.rotation)),
+            ("write_seek", self.write_seek.as_ref()),
+        ];
+        for (name, time) in times {
+            if let Some(Distribution::Uniform([low, high])) = time
+                && low > high
+            {
+                let what = format!("uniform from {low} to {high}: the first is the lower one");
+                return Err(error(&format!("parts.disk.{name}"), what));
+            }
+        }
+        Ok(())
+    }
+}
+
 impl LinkModel {
-    fn check(&self) -> Result<(), SpecError> {
+    pub(crate) fn check(&self) -> Result<(), SpecError> {
         for (key, bytes) in [("parts.link.payload", self.payload), ("parts.link.burst", self.burst)] {
             if bytes.0 == 0 {
                 return Err(error(key, "0 bytes carry nothing"));

@@ -17,12 +17,12 @@ pub struct SpecError {
 }
 
 impl SpecError {
-    pub(super) fn new(key: impl Into<String>, what: impl Into<String>) -> SpecError {
+    pub(crate) fn new(key: impl Into<String>, what: impl Into<String>) -> SpecError {
         SpecError { line: None, key: key.into(), what: what.into() }
     }
 
     /// The TOML reader's error, with its line. The message names the key.
-    pub(super) fn of_toml(text: &str, error: &toml::de::Error) -> SpecError {
+    pub(crate) fn of_toml(text: &str, error: &toml::de::Error) -> SpecError {
         // An error about a key that is missing at the top has an empty span, which is no key's line.
         let span = error.span().filter(|span| *span != (0..0));
         let key = span.clone().map(|span| key_at(text, &span)).unwrap_or_default();
@@ -31,7 +31,7 @@ impl SpecError {
     }
 
     /// Finds the line of the key, or of the longest part of it that is in the text.
-    pub(super) fn find_line(mut self, text: &str) -> SpecError {
+    pub(crate) fn find_line(mut self, text: &str) -> SpecError {
         let Ok(table) = DeTable::parse(text) else { return self };
         let mut at = None;
         let mut value = DeValue::Table(table.into_inner());

@@ -17,7 +17,7 @@ use crate::units::Bytes;
 
 pub use error::SpecError;
 pub use load::{Arrivals, Interval, Load, Pattern, Reserved, Size, Weighted};
-pub use sweep::{Point, Sweep, points};
+pub use sweep::{Point, Sweep, Swept, points};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -132,7 +132,7 @@ impl Spec {
     /// Reads a spec and checks it. Its sweeps are read too; [`points`] applies them.
     pub fn parse(text: &str) -> Result<Spec, SpecError> {
         let spec: Spec = toml::from_str(text).map_err(|error| SpecError::of_toml(text, &error))?;
-        spec.check().map_err(|error| error.find_line(text))?;
+        spec.check_all().map_err(|error| error.find_line(text))?;
         Ok(spec)
     }
 

@@ -1,5 +1,6 @@
 //! Sweeps: one spec run again and again with other values of some keys.
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
@@ -18,25 +19,44 @@ pub struct Sweep {
     pub values: Vec<Value>,
 }
 
+/// A kind of spec that can have sweeps.
+pub trait Swept: Serialize + DeserializeOwned {
+    /// Sweeps that the spec has.
+    fn sweeps(&self) -> &[Sweep];
+
+    /// Checks the whole spec.
+    fn check(&self) -> Result<(), SpecError>;
+}
+
+impl Swept for Spec {
+    fn sweeps(&self) -> &[Sweep] {
+        &self.sweep
+    }
+
+    fn check(&self) -> Result<(), SpecError> {
+        self.check_all()
+    }
+}
+
 /// One combination of values, and the spec with them.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Point {
+pub struct Point<S = Spec> {
     /// Each sweep's key and value.
     pub values: Vec<(String, Value)>,
     /// The spec to run.
-    pub spec: Spec,
+    pub spec: S,
 }
 
 /// The points of a spec: one for each combination of its sweeps' values, in which the last sweep's values
 /// change fastest. `text` is the text that the spec was read from.
-pub fn points(text: &str, spec: &Spec) -> Result<Vec<Point>, SpecError> {
-    let count = spec.sweep.iter().map(|sweep| sweep.values.len()).try_fold(1, usize::checked_mul);
+pub fn points<S: Swept>(text: &str, spec: &S) -> Result<Vec<Point<S>>, SpecError> {
+    let count = spec.sweeps().iter().map(|sweep| sweep.values.len()).try_fold(1, usize::checked_mul);
     if count.is_none_or(|count| count == 0 || count > POINTS_MAX) {
         let error = SpecError::new("sweep", format!("a sweep has 1 to {POINTS_MAX} points"));
         return Err(error.find_line(text));
     }
     let mut combinations: Vec<Vec<(String, Value)>> = vec![Vec::new()];
-    for sweep in &spec.sweep {
+    for sweep in spec.sweeps() {
         let with = |before: &Vec<(String, Value)>| {
             let before = before.clone();
             let each = sweep.values.iter().map(move |value| (sweep.key.clone(), value.clone()));
@@ -48,7 +68,7 @@ pub fn points(text: &str, spec: &Spec) -> Result<Vec<Point>, SpecError> {
     combinations.into_iter().map(|values| point(&table, values).map_err(|e| e.find_line(text))).collect()
 }
 
-fn point(table: &Table, values: Vec<(String, Value)>) -> Result<Point, SpecError> {
+fn point<S: Swept>(table: &Table, values: Vec<(String, Value)>) -> Result<Point<S>, SpecError> {
     let mut table = table.clone();
     table.remove("sweep");
     let shown: Vec<String> = values.iter().map(|(key, value)| format!("{key} = {value}")).collect();
@@ -57,7 +77,7 @@ fn point(table: &Table, values: Vec<(String, Value)>) -> Result<Point, SpecError
         set(&mut table, key, value.clone())
             .ok_or_else(|| SpecError::new(format!("sweep.{index}.key"), format!("there is no key {key}")))?;
     }
-    let spec = Value::Table(table).try_into::<Spec>().map_err(|error| {
+    let spec = Value::Table(table).try_into::<S>().map_err(|error| {
         SpecError::new("sweep", format!("with {shown}: {}", error.message().trim_end().replace('\n', "; ")))
     })?;
     spec.check().map_err(|error| SpecError::new("sweep", format!("with {shown}: {error}")))?;

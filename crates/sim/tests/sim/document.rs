@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use braid_sim::model::{DiskModel, LinkModel, ProcessorModel};
 use braid_sim::model::{Distribution, Preset, names};
 use braid_sim::outcome::Ending;
+use braid_sim::promises::PromisesSpec;
 use braid_sim::spec::{Reserved, Size};
 use braid_sim::units::{Bytes, Rate, Span};
 use braid_sim::{Spec, run, trace};
@@ -12,6 +13,7 @@ use toml::Value;
 
 const DOCUMENT: &str = include_str!("../../../../docs/sim.md");
 const CLUSTER: &str = include_str!("../../../../docs/sim/cluster.toml");
+const PROMISES: &str = include_str!("../../../../docs/sim/promises.toml");
 const TRACE: &str = include_str!("../../../../docs/sim/trace.toml");
 const ENTRIES: &str = include_str!("../../../../docs/sim/trace.csv");
 
@@ -56,18 +58,32 @@ fn full() -> Spec {
     spec
 }
 
+/// A spec of promises in which every optional key is set.
+fn promises() -> PromisesSpec {
+    let mut spec = PromisesSpec::parse(PROMISES).expect("the example");
+    let class = &mut spec.stream[0];
+    class.peak = Some(Rate(1e9));
+    class.scheme = Some("rs".to_owned());
+    class.width = Some(6);
+    class.unit = Some(Bytes(1 << 20));
+    spec
+}
+
 #[test]
 fn every_key_is_documented_and_no_other() {
     let mut known = BTreeSet::new();
     keys(&Value::try_from(full()).expect("a table"), &mut known);
+    let promises = Value::try_from(promises()).expect("a table");
+    keys(&promises, &mut known);
     // The document explains distributions in the rows of the keys that have one.
     for word in ["constant", "uniform", "exponential"] {
         known.remove(word);
     }
     let documented: BTreeSet<String> = DOCUMENT
         .lines()
-        .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
-        .map(|(key, _)| key.to_owned())
+        .filter_map(|line| line.strip_prefix("| `")?.split_once(" |"))
+        .flat_map(|(keys, _)| keys.trim_end_matches('`').split("`, `"))
+        .map(str::to_owned)
         .filter(|key| !key.starts_with('['))
         .collect();
     assert_eq!(documented, known);

@@ -5,4 +5,5 @@ mod bad_input;
 mod document;
 mod loads;
 mod plans;
+mod promises;
 mod same;

@@ -12,7 +12,7 @@ const REQUEST_BYTES: u64 = 8 << 20;
 const REQUESTS: u32 = 4;
 
 /// Creates a file and has a client process fill it.
-pub(super) async fn filled(
+pub(in crate::bench) async fn filled(
     cluster: &mut Cluster,
     client: &mut ClientProcess,
     bytes: u64,
@@ -23,7 +23,7 @@ pub(super) async fn filled(
 }
 
 /// The job that writes a file from the beginning, in large requests.
-pub(super) fn write(file: &Name, bytes: u64) -> Job {
+pub(in crate::bench) fn write(file: &Name, bytes: u64) -> Job {
     job(file, Work::Write { bytes, request_bytes: REQUEST_BYTES, depth: REQUESTS })
 }
 
