@@ -32,6 +32,7 @@ mod nemesis;
 mod net;
 mod operator;
 mod random;
+mod reserver;
 mod run;
 mod site;
 mod told;

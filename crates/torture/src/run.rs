@@ -19,6 +19,7 @@ use crate::mounts::{self, Mix};
 use crate::nemesis::{Kind, Nemesis};
 use crate::operator::{Operator, Relayer};
 use crate::random::Random;
+use crate::reserver::{self, Kept, Reserver};
 use crate::site::{BOUND_MS, Site};
 use crate::trace::Trace;
 use crate::workload::{self, Target, Task};
@@ -32,6 +33,8 @@ const OPERATED: u64 = 50;
 const RANGED: u64 = 50;
 /// Percentage of runs in which files are laid out anew.
 const RELAID: u64 = 40;
+/// Percentage of runs in which data rates are reserved for files.
+const RESERVED: u64 = 50;
 /// Percentage of runs in which disks, clocks and the manager's state suffer too.
 const ILL: u64 = 50;
 /// Percentage of runs in which the manager's disk fails for a while.
@@ -137,6 +140,9 @@ fn with_clients(seed: u64, trace: &Trace) -> (Option<String>, u64, u64) {
     let mut relayer = Random::new(seed ^ 0x0072_656c_6179_6572);
     let relayer = relayer.percent(RELAID).then_some(relayer);
     let mut run = Run::new(Random::new(seed), operator.clone(), ranged, trace.clone());
+    let mut reserver = Random::new(seed ^ 0x7265_7365_7276_6572);
+    let reserver = reserver.percent(RESERVED).then_some(reserver);
+    run.reserver = reserver.map(|random| (run.site.world.add_host("reserver"), random));
     run.relayer = relayer.map(|random| (run.site.world.add_host("relayer"), random));
     run.ills = ills;
     let mut disk = Random::new(seed ^ 0x6d64_6973_6b73);
@@ -152,6 +158,9 @@ struct Run {
     kind: Kind,
     operator: Option<HostId>,
     relayer: Option<(HostId, Random)>,
+    reserver: Option<(HostId, Random)>,
+    /// Reservations that must be there at the end.
+    reservations: Kept,
     ills: Option<Random>,
     manager_disk: Option<ManagerDisk>,
     /// Time at which a drive is added.
@@ -184,6 +193,8 @@ impl Run {
             kind,
             operator,
             relayer: None,
+            reserver: None,
+            reservations: Kept::default(),
             ills: None,
             manager_disk: None,
             added_ms,
@@ -212,6 +223,16 @@ impl Run {
             let trace = self.site.world.trace.clone();
             let stop = Arc::clone(&self.stop);
             self.site.world.start(host, Relayer { contact, targets, random, trace, stop }.operate());
+            others.push(host);
+        }
+        if let Some((host, random)) = self.reserver.take() {
+            let targets = self.targets.clone();
+            let contact = contact.clone();
+            let trace = self.site.world.trace.clone();
+            let stop = Arc::clone(&self.stop);
+            let kept = Arc::clone(&self.reservations);
+            let reserver = Reserver { contact, targets, random, trace, stop, kept };
+            self.site.world.start(host, reserver.operate());
             others.push(host);
         }
         for index in 0..CLIENTS {
@@ -319,6 +340,11 @@ impl Run {
         let targets = self.targets.clone();
         let model = self.model.clone();
         let trace = self.site.world.trace.clone();
+        let reservations = Arc::clone(&self.reservations);
+        let counts = trace.counts();
+        let is_older = counts
+            .into_iter()
+            .any(|(kind, _)| kind.starts_with("managers restored") || kind.starts_with("managers put"));
         self.site.administer("the cluster to heal", async move {
             let client = Client::connect(workload::config(&contact)).await.map_err(|e| e.to_string())?;
             all_up(&client).await;
@@ -327,6 +353,7 @@ impl Run {
                 decide(&client, target, &model).await?;
             }
             healed(&client, &names, &trace).await?;
+            reserver::check(&client, &reservations, is_older).await?;
             for target in &targets {
                 check(&client, target, &model, damaged.as_deref()).await?;
             }
