@@ -56,6 +56,11 @@ id!(
 );
 
 id!(
+    /// The number of a reservation of a data rate, assigned once by the manager and never used again.
+    ReservationId, u64, "{}"
+);
+
+id!(
     /// The number of a client's operation, from 1, rising: one for requests to the manager, another for unit
     /// writes. As a mark it stands for all operations below it.
     OperationNumber, u64, "{}"
@@ -69,6 +74,14 @@ impl ClientId {
 impl HolderId {
     /// No holder, or one that is not known. No handle draws this number.
     pub const NONE: HolderId = HolderId(0);
+}
+
+impl ReservationId {
+    /// No reservation: best effort.
+    pub const NONE: ReservationId = ReservationId(0);
+    /// The rate of work that brings drives up to date, which is reserved like any other. No reservation of a
+    /// user has this number.
+    pub const REBUILD: ReservationId = ReservationId(u64::MAX);
 }
 
 impl OperationNumber {
