@@ -53,8 +53,9 @@ pub(super) async fn rebuilt(cluster: &Cluster, drive: &str) -> Result<Rebuilt, F
         }
         if now > end {
             let errors = status.drives.iter().map(|row| row.progress.error.as_str());
-            let error = errors.filter(|error| !error.is_empty()).collect::<Vec<_>>().join("; ");
-            let left = format!("{stale} columns stale, {placed} not moved yet; {error}");
+            let errors: String =
+                errors.filter(|error| !error.is_empty()).map(|error| format!("; {error}")).collect();
+            let left = format!("{stale} columns stale, {placed} not moved yet{errors}");
             let took = began.map_or(BOUND, |began| now - began);
             return Ok(Rebuilt { took, eta: None, bytes: most, left });
         }
