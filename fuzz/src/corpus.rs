@@ -15,7 +15,7 @@ use braid_store::format::ready::ReadyEntry;
 use braid_store::format::snapshots::SnapshotsEntry;
 use braid_store::format::unit::{ContentEntry, KeepingEntry, Role, StepEntry, UnitEntry};
 use braid_store::format::{body, record, segment::SegmentHeader, superblock::Superblock};
-use braid_wire::capability::{Authority, Capability, Key, LeaseKind, Protection, Rights};
+use braid_wire::capability::{Authority, Capability, Key, LeaseKind, Promise, Protection, Rights};
 use braid_wire::control::{ControlReply, ControlRequest, EntryKind, FileAttributes, StatRow};
 use braid_wire::data::{Address, DriveReply, DriveRequest, HELLO, Hello, PeerRole, Read, StripeWrite, Want};
 use braid_wire::frame::FrameHeader;
@@ -222,7 +222,8 @@ fn capability() -> Capability {
         from: 0,
         to: u64::MAX,
         expires_ms: u64::MAX,
-        reservation: 0,
+        promise: Promise::NONE,
+        client: ClientId(5),
         key_epoch: 1,
         g: Generation(3),
         set: ColumnMask(7),
@@ -231,7 +232,6 @@ fn capability() -> Capability {
         kind: LeaseKind::Exclusive,
         first_stripe: 0,
         end_stripe: u64::MAX,
-        rate: 0,
         protection: Protection::Integrity,
         holder: DriveId(0),
         map: [0; 16],

@@ -27,7 +27,7 @@ def test_a_file_is_open_under_its_own_reservation(client, place):
 
 
 def test_a_rate_that_cannot_be_kept_is_refused_with_offers(client, place):
-    huge = braidfs.Rate(10**14, seconds=60)
+    huge = braidfs.Rate(10**13, seconds=60)
     with pytest.raises(braidfs.NotAdmitted) as refused:
         client.open(f"{place}/fast", "w", reserve=huge)
     error = refused.value

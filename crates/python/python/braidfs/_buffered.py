@@ -107,12 +107,12 @@ class BraidFile(AbstractBufferedFile):
         native = self.fs.client._native
         name = _names.encode(_names_of(self.path))
         try:
-            return native.open(name, "a", False, None)
+            return native.open(name, "a", False, None, None)
         except FileNotFoundError:
             if not self.fs.auto_mkdir:
                 raise
         self.fs.makedirs(self.fs._parent(self.path), exist_ok=True)
-        return native.open(name, "a", False, None)
+        return native.open(name, "a", False, None, None)
 
     def _upload_chunk(self, final: bool = False) -> bool:
         try:
