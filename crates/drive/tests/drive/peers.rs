@@ -362,7 +362,12 @@ async fn who_waits_for_memory_too_long_loses_the_connection_and_its_slot_comes_b
         }
     };
     let error = within(refused).await;
-    assert!(matches!(error, TransportError::Closed { .. } | TransportError::Io { .. }), "{error}");
+    // The drive refuses and closes; the end of the connection may overtake the refusal.
+    match error {
+        TransportError::Closed { .. } | TransportError::Io { .. } => {}
+        TransportError::Refusal(refusal) if refusal.reason == Reason::Busy => {}
+        other => panic!("{other}"),
+    }
     drop(stuck);
     let served = async {
         loop {
