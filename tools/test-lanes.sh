@@ -20,9 +20,9 @@ log=$(mktemp)
 export BRAID_NOT_RUN
 BRAID_NOT_RUN=$(mktemp)
 trap 'rm -f "$log" "$BRAID_NOT_RUN"' EXIT
-"$cargo" test --workspace --locked ${waiting[*]/#/--test } -- --test-threads 3 >"$log" 2>&1 &
+"$cargo" test --workspace --locked --no-fail-fast ${waiting[*]/#/--test } -- --test-threads 3 >"$log" 2>&1 &
 lane=$!
-"$cargo" test --workspace --locked --lib --bins $(printf -- '--test %s ' $computing)
+"$cargo" test --workspace --locked --no-fail-fast --lib --bins $(printf -- '--test %s ' $computing)
 ended=$?
 wait "$lane" || ended=1
 cat "$log"
