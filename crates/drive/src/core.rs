@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use braid_layout::{ClusterId, DriveId, PartitionId};
+use braid_store::Store;
 use braid_store::disk::is_residency_told;
-use braid_store::{Store, View};
 use braid_transport::Seldom;
 use braid_wire::authorise::Scene;
 use braid_wire::capability::Binding;
@@ -179,11 +179,11 @@ impl Core {
         self.latencies(of).note(took_us, self.clock().now());
     }
 
-    /// Reads in flight, if this one goes to the disk as far as the system tells; `None`: it does not, or that
-    /// is not known.
-    pub(crate) fn reads_from_disk(&self, view: &View) -> Option<usize> {
+    /// Reads in flight, for a read that is not cached, if the system tells what is, and nothing is written
+    /// beside it, which would make it slower; else `None`.
+    pub(crate) fn reads_from_disk(&self) -> Option<usize> {
         let is_told = self.settings.disk_model.is_some() || is_residency_told();
-        (is_told && !view.pieces().is_empty() && !view.is_resident()).then(|| self.gate.reads_in_flight())
+        is_told.then(|| self.gate.only_reads_in_flight()).flatten()
     }
 
     /// Records a read that went to the disk.

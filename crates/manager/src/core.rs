@@ -22,6 +22,7 @@ use braid_meta::records::tx::Tx;
 use braid_meta::rules::admission::Admissions;
 use braid_meta::rules::comparisons::Comparisons;
 use braid_meta::rules::drives::{Drive, DriveTable};
+use braid_meta::rules::ended_rates::EndedRates;
 use braid_meta::rules::fullness::Balance;
 use braid_meta::rules::heal_reports::Healing;
 use braid_meta::rules::jobs::JobBoard;
@@ -108,6 +109,7 @@ pub struct Core {
     pub(crate) jobs: Mutex<JobBoard>,
     pub(crate) relayouts: Mutex<Reasons>,
     pub(crate) reservations: Mutex<Reservations>,
+    pub(crate) ended_rates: Mutex<EndedRates>,
     /// The bookings of all drives. Held while a reservation is decided on: one at a time.
     pub(crate) books: tokio::sync::Mutex<Books>,
     pub(crate) watchers: Mutex<Watchers>,
@@ -215,6 +217,11 @@ impl Core {
     /// The reservations of data rates.
     pub fn reservations(&self) -> MutexGuard<'_, Reservations> {
         self.reservations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reservations that have ended and may still be honoured.
+    pub(crate) fn ended_rates(&self) -> MutexGuard<'_, EndedRates> {
+        self.ended_rates.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Files without a lease whose procedure was left undone.

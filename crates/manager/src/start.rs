@@ -212,6 +212,7 @@ pub async fn start(
         jobs: Mutex::default(),
         relayouts: Mutex::default(),
         reservations: Mutex::default(),
+        ended_rates: Mutex::default(),
         books: tokio::sync::Mutex::default(),
         watchers: Mutex::new(Watchers::new(clock.pauses(), was_watched.then(|| clock.running_ms()))),
         locking: Locking::new(sessions, clock.pauses()),

@@ -4,6 +4,7 @@
 pub mod admission;
 pub mod comparisons;
 pub mod drives;
+pub mod ended_rates;
 pub mod fullness;
 pub mod grants;
 pub mod half_fenced;

@@ -36,6 +36,16 @@
 //! to `c` may be free, as the next request does not fit; so `D >= l + 2 c`. And the number of requests in
 //! flight must not be what holds a request back, as requests of the other direction pass it then: that many
 //! of the smallest cost fill `D`.
+//!
+//! # Writes
+//!
+//! A write is answered with its commit, and a log makes one commit at a time. At worst a commit began just
+//! before the write was given out. It ends after `Q`, like all that was in flight then. The write's own commit
+//! begins only now, and what came meanwhile goes with it: at most `Q` again, and the commit's own cost `k`:
+//!
+//! ```text
+//! L_write = L + Q + k
+//! ```
 
 use crate::cost::{DeviceCost, Direction};
 use crate::tags::scaled;
@@ -47,6 +57,14 @@ const WHOLE: u64 = 1000;
 pub const OPERATION_BYTES: u64 = 1 << 20;
 /// The least device time in flight, in nanoseconds.
 const IN_FLIGHT_NS_MIN: u64 = 20_000_000;
+/// Greatest share of a device that is booked, in thousandths: promises, and the rates of background work.
+pub const BOOKED_PERMILLE: u32 = 800;
+/// Time from when a device has done an operation until the drive knows of it, beside a sync, in nanoseconds.
+const LATENCY_NS: u64 = 5_000_000;
+/// Requests have at least this part of the device time in flight, as far as the bound is concerned.
+const SMALLEST_PART: u64 = 32;
+/// Bound where the formula tells none, in times of the device time in flight.
+const UNKNOWN_BOUND: u64 = 6;
 
 /// Settings of a scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,9 +77,11 @@ pub struct Config {
     pub time_in_flight_ns: u64,
     /// Requests of one flow that may wait.
     pub waiting_max: usize,
-    /// Lateness up to which promises are kept, by [`lateness_bound`]. Beyond it a request counts as late, and
-    /// the device as overbooked.
+    /// Lateness up to which promised reads are kept, by [`lateness_bound`]. Beyond it a request counts as
+    /// late, and the device as overbooked.
     pub lateness_ns: u64,
+    /// The same for writes, which wait for a commit.
+    pub write_lateness_ns: u64,
     /// Share of the device that the system may use before all others, in thousandths.
     pub system_permille: u64,
     /// Device time by which the system may exceed its share at once.
@@ -75,9 +95,27 @@ impl Config {
     /// The usual shares and depths for a device: enough device time in flight that it is never idle, with
     /// operations of [`OPERATION_BYTES`] as the largest usual ones.
     pub fn for_device(cost: &DeviceCost) -> Config {
-        let read = cost.time_ns(Direction::Read, OPERATION_BYTES);
-        let write = cost.append_ns(OPERATION_BYTES).saturating_add(cost.commit_ns());
-        Config::new(read.max(write).saturating_mul(3).max(IN_FLIGHT_NS_MIN))
+        let largest_ns = largest_ns(cost);
+        let depth = largest_ns.saturating_mul(3).saturating_add(cost.commit_ns());
+        let config = Config::new(depth.max(IN_FLIGHT_NS_MIN));
+        let load = Load {
+            booked_permille: u64::from(BOOKED_PERMILLE),
+            smallest_ns: config.time_in_flight_ns / SMALLEST_PART,
+            largest_ns,
+            latency_ns: cost.sync_ns.saturating_add(LATENCY_NS),
+        };
+        let unknown = config.time_in_flight_ns.saturating_mul(UNKNOWN_BOUND);
+        let lateness_ns = lateness_bound(&config, &load).unwrap_or(unknown);
+        let commit_ns = config.time_in_flight_ns.max(largest_ns).saturating_add(cost.commit_ns());
+        Config { lateness_ns, write_lateness_ns: lateness_ns.saturating_add(commit_ns), ..config }
+    }
+
+    /// Lateness up to which promises in this direction are kept.
+    pub fn kept_within_ns(&self, direction: Direction) -> u64 {
+        match direction {
+            Direction::Read => self.lateness_ns,
+            Direction::Write => self.write_lateness_ns,
+        }
     }
 
     /// The usual shares and numbers of requests, with this much device time in flight.
@@ -88,6 +126,7 @@ impl Config {
             time_in_flight_ns,
             waiting_max: 65_536,
             lateness_ns: time_in_flight_ns.saturating_mul(4),
+            write_lateness_ns: time_in_flight_ns.saturating_mul(5),
             system_permille: 50,
             system_burst_ns: time_in_flight_ns / 4,
             rest_permille: 50,
@@ -107,6 +146,11 @@ pub struct Load {
     pub largest_ns: u64,
     /// Time from a request's being worked off until the drive knows that it is done.
     pub latency_ns: u64,
+}
+
+/// Device time of the largest usual operation, in nanoseconds.
+fn largest_ns(cost: &DeviceCost) -> u64 {
+    cost.time_ns(Direction::Read, OPERATION_BYTES).max(cost.append_ns(OPERATION_BYTES))
 }
 
 /// Time that a cost takes if it is worked off by this share of the device; for no share, for ever.

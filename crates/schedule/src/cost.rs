@@ -6,8 +6,13 @@
 //! time: an operation costs the *larger* of the two. To add them there would count half of what the device
 //! can do as used where both are equal.
 
+use crate::tags::scaled;
+
 /// Nanoseconds of a second.
 pub const SECOND_NS: u64 = 1_000_000_000;
+
+/// Bytes at most that a log hands to the disk at once.
+pub const PART_BYTES: u64 = 512 << 10;
 
 /// Bytes that a log takes for a record beside its payload.
 const RECORD_BYTES: u64 = 4096;
@@ -72,12 +77,18 @@ impl DeviceCost {
         }
     }
 
-    /// Device time of a record at the end of a log, in nanoseconds, without its commit.
+    /// Device time of a record at the end of a log, in nanoseconds, without its commit. The log is written in
+    /// parts of [`PART_BYTES`]: beside reads a head comes back for each.
     pub fn append_ns(&self, bytes: u64) -> u64 {
-        self.write.bytes_ns(bytes.saturating_add(RECORD_BYTES))
+        let bytes = bytes.saturating_add(RECORD_BYTES);
+        let bytes_ns = self.write.bytes_ns(bytes);
+        match self.charge {
+            Charge::Sum => scaled(self.write.operation_ns, bytes, PART_BYTES).saturating_add(bytes_ns),
+            Charge::Larger => bytes_ns,
+        }
     }
 
-    /// Device time of a commit beside its bytes, in nanoseconds: one operation, and the sync.
+    /// Device time of a commit beside its records, in nanoseconds: one operation, and the sync.
     pub fn commit_ns(&self) -> u64 {
         self.write.operation_ns.saturating_add(self.sync_ns)
     }
@@ -111,6 +122,15 @@ mod tests {
             assert_eq!(cost(Charge::Sum).time_ns(Direction::Read, bytes), sum);
             assert_eq!(cost(Charge::Larger).time_ns(Direction::Write, bytes), larger);
         }
+    }
+
+    #[test]
+    fn small_records_share_a_positioning_and_large_ones_have_one_for_each_part() {
+        let append = |charge, bytes| cost(charge).append_ns(bytes);
+        // 60 KiB of payload and 4 KiB beside it are an eighth of a part.
+        assert_eq!(append(Charge::Sum, 60 << 10), 100_000 / 8 + append(Charge::Larger, 60 << 10));
+        let large = 2 * PART_BYTES - RECORD_BYTES;
+        assert_eq!(append(Charge::Sum, large), 200_000 + append(Charge::Larger, large));
     }
 
     #[test]

@@ -89,7 +89,7 @@ pub(crate) fn read(core: &Core, room: Room, g: Generation, read: &Read) -> (Answ
         Payload::Files { pieces: view.pieces(), _share: room.share }
     } else {
         let mut buffer = room.buffers.buffer(bytes, room.share);
-        let from_disk = core.reads_from_disk(&view);
+        let from_disk = if is_cached { None } else { core.reads_from_disk() };
         let reading = Instant::now();
         if let Err(error) = view.read_exact_into(buffer.fill()) {
             return failed(&error);

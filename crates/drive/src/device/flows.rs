@@ -16,7 +16,7 @@ pub(crate) fn flow_of(core: &Core, capability: &Capability) -> Flow {
     match promise.reservation {
         ReservationId::NONE => Flow::BestEffort { tenant, client: capability.client.0 },
         ReservationId::REBUILD => Flow::Background(Background::Rebuild),
-        ReservationId(reservation) => {
+        id @ ReservationId(reservation) => {
             let direction = match promise.direction {
                 DataDirection::Read => Direction::Read,
                 DataDirection::Write => Direction::Write,
@@ -28,7 +28,11 @@ pub(crate) fn flow_of(core: &Core, capability: &Capability) -> Flow {
                 burst: promise.burst,
                 operation_bytes,
                 operation_ns: operation_ns(&core.gate.cost(), direction, operation_bytes),
-                until_ns: core.gate.at_manager_ms(promise.until_ms, core.manager_ms()),
+                until_ns: if core.gate.is_ended(id) {
+                    0
+                } else {
+                    core.gate.at_manager_ms(promise.until_ms, core.manager_ms())
+                },
             };
             Flow::Reserved { reservation, tenant, promise }
         }

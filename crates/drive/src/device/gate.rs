@@ -4,6 +4,7 @@
 //! What goes holds a [`Slot`] until the disk has done it. The scheduler lets only so much device time be in
 //! flight: so a request that is due is not behind many others in the store's queue or the kernel's.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,6 +25,9 @@ const WRITES_IN_FLIGHT: usize = 1024;
 const WAIT_MAX_NS: u64 = 4_000_000_000;
 /// Interval between two looks for requests that have waited too long.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Time for which an ended reservation is remembered after the manager has told of it: longer than a
+/// capability lasts.
+const ENDED_KEPT_NS: u64 = 600_000_000_000;
 /// Difference of the manager's clock beyond which the ends of promises are reckoned anew.
 const CLOCKS_APART_MS: u64 = 100;
 
@@ -56,6 +60,9 @@ struct State {
     writes: usize,
     /// The drive has ended: nothing goes any more.
     is_closed: bool,
+    /// Reservations that have ended although capabilities promise their rates, with the time until which they
+    /// are remembered.
+    ended: BTreeMap<ReservationId, u64>,
     /// Milliseconds by which the manager's clock is ahead of the scheduler's.
     manager_ahead_ms: u64,
     /// A thread is beginning what may go: it also begins what may go meanwhile.
@@ -98,6 +105,7 @@ impl Gate {
                 reads: 0,
                 writes: 0,
                 is_closed: false,
+                ended: BTreeMap::new(),
                 manager_ahead_ms: 0,
                 is_turning: false,
             }),
@@ -150,6 +158,23 @@ impl Gate {
         self.state().cost
     }
 
+    /// Ends promises before their time: what comes under them is best effort.
+    pub(crate) fn end_promises(&self, ended: &[ReservationId]) {
+        let now = self.now_ns();
+        let mut state = self.state();
+        state.ended.retain(|_, until_ns| now < *until_ns);
+        for id in ended {
+            if state.ended.insert(*id, now.saturating_add(ENDED_KEPT_NS)).is_none() {
+                state.scheduler.end(now, id.0);
+            }
+        }
+    }
+
+    /// Returns true if this promise has ended before its time.
+    pub(crate) fn is_ended(&self, id: ReservationId) -> bool {
+        self.state().ended.contains_key(&id)
+    }
+
     /// Figures of reservations that the scheduler knows, at most `count` of them.
     pub(crate) fn promises(&self, count: usize) -> Vec<PromiseRow> {
         let state = self.state();
@@ -167,9 +192,10 @@ impl Gate {
         state.scheduler.figures().filter_map(of).take(count).collect()
     }
 
-    /// Number of reads that have gone and are not done.
-    pub(crate) fn reads_in_flight(&self) -> usize {
-        self.state().reads
+    /// Number of reads that have gone and are not done; `None` if there are writes too.
+    pub(crate) fn only_reads_in_flight(&self) -> Option<usize> {
+        let state = self.state();
+        (state.writes == 0).then_some(state.reads)
     }
 
     /// The scheduler's time at which the manager's clock shows `at_ms`; it shows `now_ms` now, or is not
@@ -313,8 +339,8 @@ impl State {
         }
     }
 
-    /// Device time of a request. A write goes to the end of the log, without positioning; the first of those
-    /// that share a commit pays for the commit.
+    /// Device time of a request. A write goes to the end of the log; the first of those that share a commit
+    /// pays for the commit.
     fn cost_ns(&self, direction: Direction, bytes: u64) -> u64 {
         match direction {
             Direction::Read => self.cost.time_ns(direction, bytes),
@@ -406,14 +432,14 @@ mod tests {
         let mut held: Vec<Slot> = slots.try_iter().collect();
         let depth = held.len();
         assert!((2..10).contains(&depth), "{depth}");
-        assert_eq!(gate.reads_in_flight(), depth);
+        assert_eq!(gate.only_reads_in_flight(), Some(depth));
         for left in (0..10 - depth).rev() {
             drop(held.pop());
             held.extend(slots.try_iter());
             assert_eq!(held.len(), depth, "{left} are left");
         }
         held.clear();
-        assert_eq!((slots.try_iter().count(), gate.reads_in_flight()), (0, 0));
+        assert_eq!((slots.try_iter().count(), gate.only_reads_in_flight()), (0, Some(0)));
     }
 
     #[tokio::test]
@@ -461,6 +487,31 @@ mod tests {
         let gate = gate();
         let slots = enter(&gate, client(1), 1);
         slots.try_iter().for_each(Slot::did_nothing);
-        assert_eq!(gate.reads_in_flight(), 0);
+        assert_eq!(gate.only_reads_in_flight(), Some(0));
+    }
+
+    #[tokio::test]
+    async fn an_ended_promise_is_remembered() {
+        let gate = gate();
+        let id = ReservationId(7);
+        assert!(!gate.is_ended(id));
+        gate.end_promises(&[id]);
+        gate.end_promises(&[]);
+        assert!(gate.is_ended(id) && !gate.is_ended(ReservationId(8)));
+    }
+
+    #[tokio::test]
+    async fn reads_beside_a_write_are_no_measure_of_the_disk() {
+        let gate = gate();
+        let reads = enter(&gate, client(1), 1);
+        let (begun, writes) = mpsc::channel();
+        gate.enter(client(2), Direction::Write, MIB, move |slot| {
+            let _ = begun.send(slot);
+        });
+        let write = writes.try_recv().expect("it has begun");
+        assert_eq!(gate.only_reads_in_flight(), None);
+        drop(write);
+        assert_eq!(gate.only_reads_in_flight(), Some(1));
+        drop(reads);
     }
 }

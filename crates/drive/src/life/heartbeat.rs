@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use braid_layout::ReservationId;
 use braid_store::Stat;
 use braid_transport::{ControlSession, Credentials, Limits, Mismatch, TransportError, host};
 use braid_wire::control::{
@@ -77,6 +78,7 @@ pub(crate) async fn run(
         stored: (Instant::now(), 0),
         stall: Stall::default(),
         told: None,
+        ended: Vec::new(),
         saving: None,
     };
     loop {
@@ -140,6 +142,8 @@ pub(crate) struct Pulse {
     stall: Stall,
     /// Costs of the parts that the manager was told in this session.
     told: Option<DriveParts>,
+    /// The reservations that the last answer told to be ended.
+    ended: Vec<ReservationId>,
     /// Task that stores mere progress: no heartbeat waits for it.
     saving: Option<JoinHandle<Result<(), DriveError>>>,
 }
@@ -209,6 +213,8 @@ impl Pulse {
         if beat != Beat::OldTerm {
             self.told = Some(parts);
             self.session = Some(session);
+            core.gate.end_promises(&reply.ended);
+            self.ended.clone_from(&reply.ended);
             self.restarted &= reply.admission != Admission::Serve;
             if self.is_held && is_judged(&reply, is_numbered) {
                 self.is_held = false;
@@ -269,6 +275,7 @@ impl Pulse {
             commits: core.latencies(Timed::Commit).figures(core.clock().now()),
             parts: None,
             promises: core.gate.promises(PROMISES_TOLD_MAX),
+            ended: self.ended.clone(),
         }
     }
 

@@ -140,7 +140,7 @@ mod tests {
         let state = StateMark { term: 1, mark: 1, changes: 1 };
         let admission = Admission::Serve;
         let detail = String::new();
-        HeartbeatReply { lease_ms, admission, detail, instance: 1, state, epoch: 0 }
+        HeartbeatReply { lease_ms, admission, detail, instance: 1, state, epoch: 0, ended: Vec::new() }
     }
 
     fn head(term: u64, now_ms: u64) -> ControlHead {

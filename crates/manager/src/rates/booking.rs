@@ -56,7 +56,7 @@ pub(crate) async fn decide(
     let asked = request.clone();
     let subject = core.read(move |core, tx| subject(core, tx, &asked)).await?;
     refuse_second(core, &request, &subject.target)?;
-    books.refresh(&core.drives(), core.now_ms());
+    books.refresh(&core.drives(), &mut core.ended_rates(), core.now_ms());
     let client = ClientParts {
         client: asker(),
         rail: Rail { in_bytes_per_second: known(request.rail), out_bytes_per_second: known(request.rail) },
@@ -85,7 +85,7 @@ pub(crate) async fn decide(
         Answer::Admitted(admitted) => {
             let mut explanation = lines(&admitted.explanation);
             explanation.extend(uncalibrated(core));
-            let lateness_ns = lateness_ns(ledger, &admitted.booking);
+            let lateness_ns = lateness_ns(ledger, &admitted.booking, request.direction);
             let record = record_of(&request, &subject, &admitted, lateness_ns);
             Ok(Decision::Admitted { record: Box::new(record), booking: admitted.booking, explanation })
         }

@@ -1,8 +1,6 @@
 //! The books: what is reserved on each drive. What is on record is entered here at a start, and again when
 //! drives or layouts have changed.
 
-use std::collections::BTreeMap;
-
 use braid_admission::{
     About, Access, Answer, Ask, Demand, DriveParts, Ledger, Policy, Prices, ProcessorCost, Qualified, Rail,
     Terms, quote,
@@ -10,23 +8,18 @@ use braid_admission::{
 use braid_layout::{DriveId, ReservationId};
 use braid_meta::records::schema::ReservationRecord;
 use braid_meta::rules::drives::{Drive, DriveTable};
+use braid_meta::rules::ended_rates::EndedRates;
 use braid_meta::rules::space::takes_columns;
 use braid_schedule::cost::SECOND_NS;
-use braid_schedule::{Charge, Config, DeviceCost, Direction, DirectionCost, Load, lateness_bound};
+use braid_schedule::{BOOKED_PERMILLE, Charge, Config, DeviceCost, Direction, DirectionCost};
 use braid_wire::capability::DataDirection;
 use braid_wire::control::{DriveBooking, DrivePromise, DriveState, RatePlan};
 use braid_wire::data::{DiskCharge, DiskCost};
 
 /// Share of each drive that is booked at most, in thousandths.
-pub(crate) const SHARE_PERMILLE: u32 = 800;
+pub(crate) const SHARE_PERMILLE: u32 = BOOKED_PERMILLE;
 /// Longest operation of a plan, in nanoseconds of device time.
 const OPERATION_NS: u64 = 10_000_000;
-/// Time from when a disk has done an operation until the client's next message, in nanoseconds.
-const LATENCY_NS: u64 = 5_000_000;
-/// Operations are at least this part of what is in flight at a drive, as far as its bound is concerned.
-const SMALLEST_PART: u64 = 32;
-/// Bound on lateness where the scheduler's formula tells none, in times of what is in flight.
-const UNKNOWN_BOUND: u64 = 6;
 /// Part (an eighth) of a drive's capacity: with less free, the log's cleaning is counted.
 const SCARCE_PART: u64 = 8;
 /// Bytes that cleaning moves for each 1000 bytes written, where space is scarce.
@@ -36,31 +29,24 @@ const MOVED_PERMILLE: u32 = 250;
 pub(crate) struct Books {
     pub(crate) ledger: Ledger,
     pub(crate) prices: Prices,
-    /// Reservations that were ended while capabilities of theirs may be in use, with the time at which the
-    /// last of these is over.
-    ending: BTreeMap<ReservationId, u64>,
 }
 
 impl Default for Books {
     fn default() -> Books {
-        Books { ledger: Ledger::new(SHARE_PERMILLE), prices: Prices::default(), ending: BTreeMap::new() }
+        Books { ledger: Ledger::new(SHARE_PERMILLE), prices: Prices::default() }
     }
 }
 
 impl Books {
     /// Enters the drives as they are now. Drives that are not calibrated count as out.
-    pub(crate) fn refresh(&mut self, table: &DriveTable, now_ms: u64) {
+    pub(crate) fn refresh(&mut self, table: &DriveTable, ended: &mut EndedRates, now_ms: u64) {
         let is_there =
             |drive| table.drive(drive).is_some() && table.state(drive, now_ms) != DriveState::Replaced;
         let gone: Vec<DriveParts> =
             self.ledger.drives().filter(|parts| parts.alive && !is_there(parts.drive)).cloned().collect();
         gone.into_iter().for_each(|parts| self.ledger.set_drive(DriveParts { alive: false, ..parts }));
-        let is_over = |(_, until_ms): &(&ReservationId, &u64)| **until_ms <= now_ms;
-        let over: Vec<ReservationId> = self.ending.iter().filter(is_over).map(|(id, _)| *id).collect();
-        for id in over {
-            self.ending.remove(&id);
-            self.ledger.remove(id.0);
-        }
+        let serves = |drive| table.state(drive, now_ms) == DriveState::Up;
+        ended.take_free(now_ms, serves).into_iter().for_each(|id| drop(self.ledger.remove(id.0)));
         for drive in table.iter().filter(|drive| drive.record.replaced_by == DriveId(0)) {
             let state = table.state(drive.record.drive, now_ms);
             self.ledger.set_drive(parts(drive, state == DriveState::Up));
@@ -84,11 +70,6 @@ impl Books {
     /// Takes a reservation out.
     pub(crate) fn remove(&mut self, id: ReservationId) {
         self.ledger.remove(id.0);
-    }
-
-    /// Takes a reservation out at this time: drives honour the capabilities that are out until they expire.
-    pub(crate) fn remove_at(&mut self, id: ReservationId, until_ms: u64) {
-        self.ending.insert(id, until_ms);
     }
 
     /// The booking of a reservation.
@@ -205,12 +186,8 @@ impl Books {
 }
 
 pub(crate) fn terms(direction: DataDirection, rate: u64, streams: u32, period_ms: u32, survive: u8) -> Terms {
-    let direction = match direction {
-        DataDirection::Read => Direction::Read,
-        DataDirection::Write => Direction::Write,
-    };
     Terms {
-        direction,
+        direction: way(direction),
         bytes_per_second: rate,
         streams,
         period_ns: u64::from(period_ms) * 1_000_000,
@@ -219,24 +196,25 @@ pub(crate) fn terms(direction: DataDirection, rate: u64, streams: u32, period_ms
     }
 }
 
+fn way(direction: DataDirection) -> Direction {
+    match direction {
+        DataDirection::Read => Direction::Read,
+        DataDirection::Write => Direction::Write,
+    }
+}
+
 /// Bounds of plans: operations are short enough for the drives' depth.
 pub(crate) fn policy() -> Policy {
     Policy { operation_ns: OPERATION_NS, ..Policy::default() }
 }
 
-/// The bound on lateness at these drives, in nanoseconds: that of their schedulers, with operations as long
-/// as a plan may have.
-pub(crate) fn lateness_ns(ledger: &Ledger, booking: &braid_admission::Booking) -> u64 {
-    let of = |parts: &DriveParts| {
-        let config = Config::for_device(&parts.cost);
-        let load = Load {
-            booked_permille: u64::from(SHARE_PERMILLE),
-            smallest_ns: config.time_in_flight_ns / SMALLEST_PART,
-            largest_ns: OPERATION_NS,
-            latency_ns: parts.cost.commit_ns().saturating_add(LATENCY_NS),
-        };
-        lateness_bound(&config, &load).unwrap_or(config.time_in_flight_ns.saturating_mul(UNKNOWN_BOUND))
-    };
+/// The bound on lateness at these drives, in nanoseconds: that of their schedulers.
+pub(crate) fn lateness_ns(
+    ledger: &Ledger,
+    booking: &braid_admission::Booking,
+    direction: DataDirection,
+) -> u64 {
+    let of = |parts: &DriveParts| Config::for_device(&parts.cost).kept_within_ns(way(direction));
     booking.drives.iter().filter_map(|of| ledger.parts(of.drive)).map(of).max().unwrap_or(0)
 }
 

@@ -1,6 +1,7 @@
 //! Requests about reservations: ask, list, extend, end, report.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use braid_layout::ReservationId;
 use braid_meta::records::schema::{ReservationRecord, key};
@@ -14,6 +15,7 @@ use braid_wire::control::{
     ReservationRow, ReserveRate,
 };
 use braid_wire::{Reason, Refusal};
+use tokio::time::sleep;
 
 use crate::core::Core;
 use crate::rates::booking::{self, Decision};
@@ -22,6 +24,10 @@ use crate::rates::follow::follow;
 
 /// Time in which something must be opened under a reservation that names none, in milliseconds.
 const CLAIM_MS: u64 = 600_000;
+/// Longest wait, in milliseconds, for drives to be told of reservations that have ended, if what is asked for
+/// does not fit beside them; and the interval between two looks.
+const ENDED_WAIT_MS: u64 = 5000;
+const ENDED_LOOK: Duration = Duration::from_millis(100);
 /// The longest time for which a rate is reserved, in milliseconds: a year.
 const DURATION_MAX_MS: u64 = 365 * 86_400_000;
 /// The shortest and the longest period, in milliseconds.
@@ -38,15 +44,24 @@ pub(crate) async fn reserve(
     request: ReserveRate,
 ) -> Result<RateReserved, Refusal> {
     check(&request)?;
-    // One at a time: what is decided here is booked before the next is decided.
-    let mut books = core.books.lock().await;
-    let before = core.read(move |core, tx| core.recall(tx, operation)).await?;
-    if let Some(OperationResult { number, .. }) = before {
-        let id = ReservationId(number);
-        return Ok(admitted(row(core, &books, id).await?, Vec::new()));
-    }
-    complete(core, &mut books).await?;
-    let decided = booking::decide(core, &mut books, request.clone()).await?;
+    let began_ms = core.running_ms();
+    let (mut books, decided) = loop {
+        // One at a time: what is decided here is booked before the next is decided.
+        let mut books = core.books.lock().await;
+        let before = core.read(move |core, tx| core.recall(tx, operation)).await?;
+        if let Some(OperationResult { number, .. }) = before {
+            let id = ReservationId(number);
+            return Ok(admitted(row(core, &books, id).await?, Vec::new()));
+        }
+        complete(core, &mut books).await?;
+        let decided = booking::decide(core, &mut books, request.clone()).await?;
+        let may_fit = matches!(decided, Decision::Refused(..)) && core.ended_rates().is_waiting();
+        if !may_fit || core.running_ms().saturating_sub(began_ms) >= ENDED_WAIT_MS {
+            break (books, decided);
+        }
+        drop(books);
+        sleep(ENDED_LOOK).await;
+    };
     let (record, booking, explanation) = match decided {
         Decision::Refused(refused, explanation) => {
             return Ok(RateReserved { admitted: None, refused: Some(refused), explanation });
@@ -92,7 +107,7 @@ fn admitted(row: ReservationRow, explanation: Vec<String>) -> RateReserved {
 /// Makes sure that all reservations are in the books, as after a start. Refused while one cannot be priced:
 /// what is free is not known then.
 async fn complete(core: &Arc<Core>, books: &mut Books) -> Result<(), Refusal> {
-    books.refresh(&core.drives(), core.now_ms());
+    books.refresh(&core.drives(), &mut core.ended_rates(), core.now_ms());
     let records: Vec<ReservationRecord> =
         core.reservations().iter().map(|known| known.record.clone()).collect();
     for record in records {
@@ -158,7 +173,7 @@ pub(crate) fn refuse_second(core: &Core, request: &ReserveRate, target: &Target)
 /// All reservations, and what is booked on each drive.
 pub(crate) async fn list(core: &Arc<Core>) -> Result<ReservationReply, Refusal> {
     let mut books = core.books.lock().await;
-    books.refresh(&core.drives(), core.now_ms());
+    books.refresh(&core.drives(), &mut core.ended_rates(), core.now_ms());
     let ids: Vec<ReservationId> = core.reservations().iter().map(|known| known.record.reservation).collect();
     let mut reservations = Vec::with_capacity(ids.len());
     for id in ids {
@@ -218,7 +233,9 @@ pub(crate) async fn end(
     core.once_then(operation, end, move |core, ()| drop(core.reservations().end(id))).await?;
     match known {
         Ok(record) if record.claim_until_ms == 0 => {
-            books.remove_at(id, record.ends_ms.min(core.now_ms() + CAPABILITY_MS));
+            // Drives honour the capabilities that are out until they are told.
+            let until_ms = record.ends_ms.min(core.now_ms() + CAPABILITY_MS);
+            core.ended_rates().end(id, until_ms, record.booked);
         }
         _ => books.remove(id),
     }

@@ -31,7 +31,7 @@ impl Job for TendRates {
             return Ok(Again::In(ROUND));
         }
         let mut books = core.books.lock().await;
-        books.refresh(&core.drives(), core.now_ms());
+        books.refresh(&core.drives(), &mut core.ended_rates(), core.now_ms());
         let now_ms = core.now_ms();
         let records: Vec<ReservationRecord> =
             core.reservations().iter().map(|known| known.record.clone()).collect();

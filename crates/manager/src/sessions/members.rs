@@ -13,8 +13,8 @@ use braid_transport::host;
 use braid_transport::process::Presence;
 use braid_wire::capability::Key;
 use braid_wire::control::{
-    Admission, DriveState, Heartbeat, HeartbeatReply, JoinDrive, LABEL_BYTES_MAX, PATH_BYTES_MAX,
-    PROMISES_TOLD_MAX, ProcessMark,
+    Admission, DriveState, ENDED_TOLD_MAX, Heartbeat, HeartbeatReply, JoinDrive, LABEL_BYTES_MAX,
+    PATH_BYTES_MAX, PROMISES_TOLD_MAX, ProcessMark,
 };
 use braid_wire::data::DriveParts;
 use braid_wire::{Reason, Refusal};
@@ -79,7 +79,7 @@ pub async fn heartbeat(core: &Arc<Core>, drive: DriveId, beat: Heartbeat) -> Res
         ("io", &beat.io, IO_BYTES_MAX),
     ])?;
     check_parts(beat.parts.as_ref())?;
-    if beat.promises.len() > PROMISES_TOLD_MAX {
+    if beat.promises.len() > PROMISES_TOLD_MAX || beat.ended.len() > ENDED_TOLD_MAX {
         return Err(Refusal::new(Reason::Malformed, "a heartbeat tells of too many reservations"));
     }
     let unknown = || Refusal::new(Reason::NoDrive, format!("drive {drive} is not known here"));
@@ -128,6 +128,7 @@ pub async fn heartbeat(core: &Arc<Core>, drive: DriveId, beat: Heartbeat) -> Res
     if !beat.promises.is_empty() {
         core.reservations().told_by_drive(drive, &beat.promises);
     }
+    core.ended_rates().handle_drive(drive, &beat.ended);
     let leads = {
         let (now_ms, drives, lease_ms) = core.drives_counted();
         core.leadership().handle_time(now_ms, drives, lease_ms)
@@ -197,7 +198,8 @@ fn no_lease(
     // Drives remember the mark only of a state that leads or is being compared. If they remembered that of an
     // older copy, the right state would later be taken for older.
     let state = if core.leadership().may_be_remembered() { core.mark() } else { beat.seen.clone() };
-    HeartbeatReply { lease_ms: 0, admission, detail, instance, state, epoch: beat.epoch }
+    let ended = core.ended_rates().to_tell(core.now_ms());
+    HeartbeatReply { lease_ms: 0, admission, detail, instance, state, epoch: beat.epoch, ended }
 }
 
 /// Compares the mark that the drive has seen with this state. The inner `Err` says why the drive gets no

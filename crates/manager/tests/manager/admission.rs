@@ -42,6 +42,7 @@ pub(crate) fn beat(start: u64, instance: u64) -> Heartbeat {
         commits: Latency::default(),
         parts: None,
         promises: Vec::new(),
+        ended: Vec::new(),
     }
 }
 

@@ -467,6 +467,7 @@ fn parts() -> DriveParts {
 async fn beat(drive: &FakeDrive, address: &str, restarted: &mut bool) -> Result<(), TransportError> {
     let credentials = Credentials::of_drive(drive.cluster, drive.id, &drive.master);
     let mut session = ControlSession::connect(&drive.manager, credentials, &Limits::default()).await?;
+    let mut ended = Vec::new();
     while !drive.state().silent {
         // Take all in one call: a second guard within one expression would deadlock.
         let FakeState { start, instance, log, seen, process, full, .. } = drive.told();
@@ -497,9 +498,11 @@ async fn beat(drive: &FakeDrive, address: &str, restarted: &mut bool) -> Result<
             commits: Latency::default(),
             parts: Some(parts()),
             promises: Vec::new(),
+            ended: ended.clone(),
         };
         let sent = tokio::time::Instant::now();
         if let ControlReply::Heartbeat(reply) = session.call(&beat.into()).await? {
+            ended.clone_from(&reply.ended);
             let mut state = drive.state();
             state.serves_until = Some(sent + Duration::from_millis(u64::from(reply.lease_ms)));
             state.replaced |= reply.admission == Admission::Replaced;

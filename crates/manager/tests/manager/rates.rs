@@ -179,3 +179,23 @@ async fn it_is_given_back_when_its_time_is_over_or_nobody_comes() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn what_has_ended_is_free_once_the_drives_know() {
+    let cluster = Cluster::new(5, raid5(2)).await;
+    let mut client = cluster.manager.client().await;
+    calibrated(&mut client).await;
+    let refused = reserve(&mut client, ask("cam", 1_000_000_000_000)).await.refused.expect("too much");
+    let now = refused.offers.iter().filter(|offer| offer.begins_ms == 0 && offer.survive == 1);
+    let most = now.map(|offer| offer.rate).max().expect("an offer");
+    let row = reserve(&mut client, ask("cam", most)).await.admitted.expect("it was offered");
+    let file = client.create("cam").await;
+    client.done(release(&file, true)).await;
+    client.done(EndReservation { reservation: row.reservation }).await;
+    // Capabilities of the first are good for two minutes.
+    eventually("the drives honour them no more", || async {
+        let mut client = cluster.manager.client().await;
+        reserve(&mut client, ask("other", most)).await.admitted.is_some()
+    })
+    .await;
+}

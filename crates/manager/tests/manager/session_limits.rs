@@ -98,6 +98,7 @@ async fn what_a_drive_tells_of_itself_has_bounds() {
         commits: Latency::default(),
         parts: None,
         promises: Vec::new(),
+        ended: Vec::new(),
     };
     let long = Heartbeat { io: "i".repeat(1025), ..beat.clone() };
     assert_eq!(refusal(session.call(&long.into()).await), Reason::Malformed);

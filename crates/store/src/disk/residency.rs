@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
@@ -41,7 +42,9 @@ pub(crate) fn are_resident(file: &File, offset: u64, length: u64) -> Option<bool
 /// `sendfile`, as that might wait for the disk.
 pub fn is_residency_told() -> bool {
     // No file is passed: a system that has the call reports a bad file descriptor.
-    stat(-1, Span { offset: 0, length: 1 }) == Err(Errno::BADF)
+    static TOLD: LazyLock<bool> =
+        LazyLock::new(|| stat(-1, Span { offset: 0, length: 1 }) == Err(Errno::BADF));
+    *TOLD
 }
 
 fn resident_pages(file: &File, offset: u64, length: u64) -> Option<u64> {

@@ -85,6 +85,7 @@ const PARTS_PER_SEGMENT: u64 = 8;
 const PART_BYTES_MIN: usize = 4096;
 /// ... and at most this many.
 const PART_BYTES_MAX: usize = 512 << 10;
+const _: () = assert!(PART_BYTES_MAX as u64 == braid_schedule::cost::PART_BYTES, "costs are of these parts");
 
 /// A commit of at most this many bytes is not written ahead of its sync, even if it spans two parts: one disk
 /// request is faster than two.

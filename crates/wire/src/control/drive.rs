@@ -1,6 +1,6 @@
 //! Drives and the cluster as the manager sees them.
 
-use braid_layout::{ClusterId, DriveId, PartitionId};
+use braid_layout::{ClusterId, DriveId, PartitionId, ReservationId};
 
 use super::file::Grant;
 use super::reservation::PromiseRow;
@@ -273,6 +273,9 @@ record! {
         /// Figures of the reservations that have sent requests lately; at most
         /// [`PROMISES_TOLD_MAX`](super::PROMISES_TOLD_MAX).
         promises: Vec<PromiseRow>,
+        /// The reservations of the last answer's [`ended`](HeartbeatReply::ended): the drive honours them no
+        /// more.
+        ended: Vec<ReservationId>,
     }
 }
 
@@ -333,6 +336,9 @@ record! {
         /// epoch before it serves, and serves no object before that object was fenced again (PROTOCOL R8,
         /// section 7).
         epoch: u64,
+        /// Reservations that have ended while capabilities that promise their rates may be in use: requests
+        /// under them are best effort from now on. At most [`ENDED_TOLD_MAX`](super::ENDED_TOLD_MAX).
+        ended: Vec<ReservationId>,
     }
 }
 

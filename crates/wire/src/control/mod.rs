@@ -62,9 +62,9 @@ pub use names::{
 };
 pub use relayout::{Relayout, RelayoutReply, RelayoutRow, Relayouts, RelayoutsReply};
 pub use reservation::{
-    CounterOffer, DriveBooking, DrivePromise, EndReservation, ExtendReservation, HandlePromise, Lateness,
-    LatenessReport, NotAdmitted, PROMISES_TOLD_MAX, PromiseRow, RESERVATIONS_MAX, RatePlan, RateReserved,
-    ReservationReply, ReservationRow, Reservations, ReserveRate,
+    CounterOffer, DriveBooking, DrivePromise, ENDED_TOLD_MAX, EndReservation, ExtendReservation,
+    HandlePromise, Lateness, LatenessReport, NotAdmitted, PROMISES_TOLD_MAX, PromiseRow, RESERVATIONS_MAX,
+    RatePlan, RateReserved, ReservationReply, ReservationRow, Reservations, ReserveRate,
 };
 pub use rules::Rules;
 pub use shape::ShapeSpec;

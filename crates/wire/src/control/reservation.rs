@@ -11,6 +11,8 @@ use crate::capability::DataDirection;
 
 /// Maximum number of reservations of which a drive tells in a heartbeat.
 pub const PROMISES_TOLD_MAX: usize = 1000;
+/// Maximum number of ended reservations in one heartbeat or its answer.
+pub const ENDED_TOLD_MAX: usize = 1000;
 /// Maximum number of reservations that are in force at a time.
 pub const RESERVATIONS_MAX: usize = 10_000;
 

@@ -182,6 +182,7 @@ async fn serve(stream: Stream, state: Arc<Mutex<ManagerState>>) {
                     instance,
                     state: mark,
                     epoch,
+                    ended: Vec::new(),
                 })
             }
             Ok(ControlRequest::Sisters(asked)) => sisters(&state.lock().unwrap(), peer.drive, &asked),

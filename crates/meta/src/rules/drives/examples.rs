@@ -56,6 +56,7 @@ pub fn beat(address: &str) -> Heartbeat {
         commits: Latency::default(),
         parts: None,
         promises: Vec::new(),
+        ended: Vec::new(),
     }
 }
 
