@@ -183,6 +183,17 @@ impl DriveOptions {
         Ok(DriveOptions { disk_model: Some(model.parse()?), ..DriveOptions::default() })
     }
 
+    /// The same on a rail of this many bytes a second.
+    ///
+    /// # Errors
+    /// The rate is too small for a rail.
+    pub fn on_rail(self, bytes_per_second: u64) -> Result<DriveOptions, String> {
+        if bytes_per_second < RAIL_MIN {
+            return Err(format!("{bytes_per_second} B/s is too slow for a rail: at least 1Mbit/s"));
+        }
+        Ok(DriveOptions { rail: Some(bytes_per_second), ..self })
+    }
+
     /// Returns the choice in the drive's own type.
     pub(crate) fn sending(self) -> Sending {
         match self.send {

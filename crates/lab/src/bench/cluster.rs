@@ -54,13 +54,26 @@ impl Cluster {
         drives: u16,
         shape: (&str, u8),
     ) -> Result<Cluster, Failure> {
+        let cluster = Cluster::bare_on(hosts, parent, name, drives, DriveOptions::default()).await?;
+        cluster.make_volume(shape, UNIT_BYTES).await?;
+        Ok(cluster)
+    }
+
+    /// As [`Cluster::up_on`], with these options for the drives, and no volume.
+    pub(super) async fn bare_on(
+        hosts: &Hosts,
+        parent: &Path,
+        name: &str,
+        drives: u16,
+        options: DriveOptions,
+    ) -> Result<Cluster, Failure> {
         let listen = format!("{}:0", hosts.address(None));
         let mut cluster = Cluster::managed(parent, name, drives, &listen, "1").await?;
+        cluster.running.options = options;
         for (index, drive) in cluster.running.cluster.drives.clone().iter().enumerate() {
             let directory = cluster.running.dir.drive(drive);
             cluster.start_on(hosts, drive, index, &directory).await?;
         }
-        cluster.make_volume(shape, UNIT_BYTES).await?;
         Ok(cluster)
     }
 

@@ -2,6 +2,7 @@
 //! clients are processes of their own; each group of rows is a module, and brings up the cluster it needs.
 
 mod limits;
+mod links;
 mod mixed;
 mod rebuild;
 mod setup;
@@ -51,6 +52,8 @@ impl Run {
         self.ended(limits::GROUP, &FLASH, ended)?;
         let ended = streams::measure(self, &MANY).await;
         self.ended(streams::GROUP, &MANY, ended)?;
+        let ended = links::measure(self, &MANY).await;
+        self.ended(links::GROUP, &MANY, ended)?;
         let ended = mixed::measure(self, &SPINDLE).await;
         self.ended(mixed::GROUP, &SPINDLE, ended)
     }
