@@ -131,7 +131,11 @@ impl Turn<'_> {
     pub(crate) fn done(mut self) {
         if let Some(due) = self.due.take() {
             let now = self.promised.now();
-            let late = self.promised.state().account.done(now, due);
+            let late = {
+                let mut state = self.promised.state();
+                state.pacer.ended(now);
+                state.account.done(now, due)
+            };
             self.promised.note(late);
         }
     }
@@ -141,7 +145,11 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         if let Some(due) = self.due.take() {
             let now = self.promised.now();
-            let late = self.promised.state().account.given_up(now, due);
+            let late = {
+                let mut state = self.promised.state();
+                state.pacer.ended(now);
+                state.account.given_up(now, due)
+            };
             self.promised.note(late);
         }
     }
