@@ -232,7 +232,7 @@ impl Handle {
     /// returned view has them out, or has another generation than `seen` for another reason.
     pub(crate) async fn report_lost(
         &self,
-        seen: &Arc<FileView>,
+        seen: &FileView,
         segment: usize,
         columns: ColumnMask,
         insist: bool,
@@ -296,7 +296,7 @@ impl Handle {
     /// Columns of the segment that should not be read now, because of notes on their drives.
     pub(crate) fn avoided(&self, view: &FileView, segment: usize) -> ColumnMask {
         let columns = view.segments[segment].columns.iter();
-        let noted = |column: &ColumnView| self.client.paths.drives.avoid(column.drive);
+        let noted = |column: &ColumnView| self.client.paths.drives.avoid(column.drive, &column.address);
         (0..).map(Column).zip(columns).filter(|(_, c)| noted(c)).map(|(column, _)| column).collect()
     }
 
