@@ -487,7 +487,7 @@ async fn ask_drives(
         let answers = answers.unwrap_or_else(|| {
             let target = &view.segments[segment].columns[column.index()];
             let why = "it did not answer in time, and the others did";
-            handle.client.paths.drives.note_away(target.drive, why);
+            handle.note_silent(target.drive, why);
             vec![Err(Failure::Lost(why.to_owned())); labels.len()]
         });
         outcomes.extend(labels.into_iter().zip(answers));
