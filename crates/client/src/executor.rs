@@ -69,7 +69,7 @@ pub(crate) struct Executor<'a> {
     over_damage: bool,
     /// Set when the columns are those of a new layout.
     filling: Option<Filling>,
-    /// What is done about columns that do not answer in time; `None`: they are waited for.
+    /// The rule for columns that do not answer in time; `None`: they are waited for.
     pub(crate) failover: Option<Failover>,
 }
 

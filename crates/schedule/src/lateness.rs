@@ -5,11 +5,11 @@
 //! was due in it is late. Periods count from the first arrival; what is due at the end of a period belongs to
 //! it.
 //!
-//! When a drive dies, there is one pause, whose longest time admission told too. From when the client meets the
-//! loss until it has caught up, a request is late if it is done after the bound *and* that pause. One that is
-//! done after the bound, but within both, counts apart: its period is paused, not late. The client has caught
-//! up when a request that arrived after the loss is done within the bound, and at the latest after ten times
-//! the pause, whether it has or not.
+//! When a drive dies, there is one pause, whose longest time admission told too. From when the client meets
+//! the loss until it has caught up, a request is late if it is done after the bound *and* that pause. One
+//! that is done after the bound, but within both, counts apart: its period is paused, not late. The client
+//! has caught up when a request that arrived after the loss is done within the bound, and at the latest after
+//! ten times the pause, whether it has or not.
 
 use crate::cost::SECOND_NS;
 use crate::tags::{scaled, span_ns};

@@ -1,5 +1,5 @@
-//! What is done under a promise about a drive that does not answer, though nothing says that it is dead: it
-//! may be stopped, cut off, or only slow.
+//! The way around a drive that does not answer under a promise, though nothing says that it is dead: it may
+//! be stopped, cut off, or only slow.
 //!
 //! All columns of a set are asked at once. When the time is over in which drives that keep their promises
 //! answer, and no more columns are open than the file can do without, these count as late. A read goes on

@@ -35,9 +35,9 @@ pub(crate) fn flow_of(core: &Core, capability: &Capability) -> Flow {
     }
 }
 
-/// The flow of a delta: it is a part of a write, and belongs to the writer. Among the requests of the system it
-/// would hold up fences, which all writers of a file wait for when a drive dies. A rate is priced for whole
-/// stripes, which have no deltas; so these are beyond it.
+/// The flow of a delta: it is a part of a write, and belongs to the writer. Among the requests of the system
+/// it would hold up fences, which all writers of a file wait for when a drive dies. A rate is priced for
+/// whole stripes, which have no deltas; so these are beyond it.
 pub(crate) fn flow_of_delta(capability: &Capability, writer: ClientId) -> Flow {
     let PartitionId(tenant) = capability.partition;
     Flow::BestEffort { tenant, client: writer.0 }

@@ -179,8 +179,8 @@ fn wish(asked: &ShapeSpec, parity: u8) -> Result<Wish, Refusal> {
 }
 
 /// The longest pause at a drive's death, in microseconds. A reader gives up a drive that is silent for the
-/// bound, and what it asks the others for instead keeps to the bound. A writer waits until the drive has surely
-/// stopped, and for the procedure on its file.
+/// bound, and what it asks the others for instead keeps to the bound. A writer waits until the drive has
+/// surely stopped, and for the procedure on its file.
 fn failover_us(core: &Core, request: &ReserveRate, lateness_ns: u64) -> u64 {
     match request.direction {
         _ if request.survive == 0 => 0,

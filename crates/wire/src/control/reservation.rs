@@ -179,8 +179,8 @@ record! {
         /// Most time by which something was done after it was due, in microseconds, within the bound or
         /// not, but for pauses at a drive's death.
         worst_us: u64,
-        /// Number of periods in which something was late by a drive's death, within the stated pause. These are
-        /// not among the late ones.
+        /// Number of periods in which something was late by a drive's death, within the stated pause. These
+        /// are not among the late ones.
         paused_periods: u64,
         /// Most time by which such data was done after it was due, in microseconds.
         paused_us: u64,
