@@ -6,7 +6,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::Poll;
 
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -16,10 +16,9 @@ where
     F: Future<Output = T> + Send + 'a,
     T: Send + Unpin,
 {
-    All {
-        entries: futures.into_iter().map(|future| Entry::Running(Box::pin(future) as Boxed<'a, T>)).collect(),
-    }
-    .await
+    let mut all = All::of(futures);
+    all.ended().await;
+    all.results().into_iter().flatten().collect()
 }
 
 /// Runs the futures, started in order and at most `flights` at a time, until all have ended or one has
@@ -66,35 +65,55 @@ where
 enum Entry<'a, T> {
     Running(Boxed<'a, T>),
     Ended(T),
-    Taken,
 }
 
-struct All<'a, T> {
+/// Futures that run together, and can be given up.
+pub(crate) struct All<'a, T> {
     entries: Vec<Entry<'a, T>>,
 }
 
-impl<T: Unpin> Future for All<'_, T> {
-    type Output = Vec<T>;
+impl<'a, T: Send + Unpin> All<'a, T> {
+    pub(crate) fn of<F>(futures: impl IntoIterator<Item = F>) -> All<'a, T>
+    where
+        F: Future<Output = T> + Send + 'a,
+    {
+        let running = |future| Entry::Running(Box::pin(future) as Boxed<'a, T>);
+        All { entries: futures.into_iter().map(running).collect() }
+    }
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Vec<T>> {
-        let mut pending = false;
-        for entry in &mut self.entries {
-            if let Entry::Running(future) = entry {
-                match future.as_mut().poll(context) {
-                    Poll::Ready(value) => *entry = Entry::Ended(value),
-                    Poll::Pending => pending = true,
+    /// Waits until all have ended.
+    pub(crate) async fn ended(&mut self) {
+        self.all_but(0).await;
+    }
+
+    /// Waits until no more than `spare` have not ended.
+    pub(crate) async fn all_but(&mut self, spare: usize) {
+        std::future::poll_fn(|context| {
+            for entry in &mut self.entries {
+                if let Entry::Running(future) = entry
+                    && let Poll::Ready(value) = future.as_mut().poll(context)
+                {
+                    *entry = Entry::Ended(value);
                 }
             }
-        }
-        if pending {
-            return Poll::Pending;
-        }
-        let ended =
-            self.entries.iter_mut().filter_map(|entry| match std::mem::replace(entry, Entry::Taken) {
-                Entry::Ended(value) => Some(value),
-                Entry::Running(_) | Entry::Taken => None,
-            });
-        Poll::Ready(ended.collect())
+            if self.running().count() <= spare { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    /// The numbers of those that have not ended.
+    pub(crate) fn running(&self) -> impl Iterator<Item = usize> {
+        let entries = self.entries.iter().enumerate();
+        entries.filter(|(_, entry)| matches!(entry, Entry::Running(_))).map(|(number, _)| number)
+    }
+
+    /// The results, in the futures' order; `None` for those that have not ended, which are given up.
+    pub(crate) fn results(self) -> Vec<Option<T>> {
+        let result = |entry| match entry {
+            Entry::Ended(value) => Some(value),
+            Entry::Running(_) => None,
+        };
+        self.entries.into_iter().map(result).collect()
     }
 }
 
@@ -114,6 +133,20 @@ mod tests {
         }))
         .await;
         assert_eq!(results, [0, 1, 2, 3, 4]);
+    }
+
+    #[tokio::test]
+    async fn those_that_do_not_end_can_be_given_up() {
+        let job = |i: u64| async move {
+            match i {
+                1 | 3 => std::future::pending().await,
+                i => i,
+            }
+        };
+        let mut all = All::of((0..5).map(job));
+        all.all_but(2).await;
+        assert_eq!(all.running().collect::<Vec<_>>(), [1, 3]);
+        assert_eq!(all.results(), [Some(0), None, Some(2), None, Some(4)]);
     }
 
     #[tokio::test]

@@ -31,10 +31,12 @@ mod again;
 mod counted;
 mod cuts;
 mod doubt;
+mod failover;
 mod fill;
 mod torn;
 mod unit;
 
+pub(crate) use failover::Failover;
 pub(crate) use fill::Filling;
 pub(crate) use unit::{UnitEnd, UnitOutcome};
 
@@ -67,6 +69,8 @@ pub(crate) struct Executor<'a> {
     over_damage: bool,
     /// Set when the columns are those of a new layout.
     filling: Option<Filling>,
+    /// The rule for columns that do not answer in time; `None`: they are waited for.
+    pub(crate) failover: Option<Failover>,
 }
 
 /// A drive's answer to a read, without the bytes.
@@ -146,6 +150,7 @@ impl<'a> Executor<'a> {
             stands_in,
             over_damage: false,
             filling: None,
+            failover: None,
         })
     }
 
@@ -226,7 +231,7 @@ impl<'a> Executor<'a> {
                 asked.push(Asked { column, id: Some(instruction.id), stripe, into: None, item });
             }
         }
-        let outcomes = ask_drives(self.handle, &self.view, self.set.segment, asked).await;
+        let outcomes = ask_drives(self.handle, &self.view, self.set.segment, asked, self.failover).await;
         for id in skipped {
             self.written[id.index()] = true;
         }
@@ -376,7 +381,7 @@ impl<'a> Executor<'a> {
                 Asked { column, id: Some(id), stripe, into: Some(into), item }
             })
             .collect();
-        let outcomes = ask_drives(self.handle, &self.view, self.set.segment, asked).await;
+        let outcomes = ask_drives(self.handle, &self.view, self.set.segment, asked, self.failover).await;
         let joining = self.view.segments[self.set.segment].joining;
         let mut holes = Vec::new();
         let mut failed = Vec::new();
@@ -435,6 +440,7 @@ async fn ask_drives(
     view: &FileView,
     segment: usize,
     asked: Vec<Asked<'_>>,
+    failover: Option<Failover>,
 ) -> Vec<(Label, RequestOutcome)> {
     let mut columns: BTreeMap<Column, (Vec<Label>, Vec<Item<'_>>)> = BTreeMap::new();
     for Asked { column, id, stripe, into, item } in asked {
@@ -449,19 +455,44 @@ async fn ask_drives(
         entry.0.push(Label { id, failed });
         entry.1.push(item);
     }
-    let answers = columns.into_iter().map(|(column, (labels, items))| async move {
-        let target = &view.segments[segment].columns[column.index()];
-        let outcomes = match &target.grant {
-            Some(grant) => {
-                let drives = &handle.client.paths.drives;
-                let limit = handle.client.in_flight_limit();
-                request_all(drives, target.drive, &target.address, grant, limit, items).await
+    let mut labels = Vec::with_capacity(columns.len());
+    let mut requests = Vec::with_capacity(columns.len());
+    for (column, (of_column, items)) in columns {
+        labels.push((column, of_column));
+        requests.push(async move {
+            let target = &view.segments[segment].columns[column.index()];
+            match &target.grant {
+                Some(grant) => {
+                    let drives = &handle.client.paths.drives;
+                    let limit = handle.client.in_flight_limit();
+                    request_all(drives, target.drive, &target.address, grant, limit, items).await
+                }
+                None => {
+                    vec![Err(Failure::Lost("the column is out of the file's set".to_owned())); items.len()]
+                }
             }
-            None => vec![Err(Failure::Lost("the column is out of the file's set".to_owned())); labels.len()],
-        };
-        labels.into_iter().zip(outcomes).collect::<Vec<_>>()
-    });
-    concurrent::all(answers).await.into_iter().flatten().collect()
+        });
+    }
+    let mut all = concurrent::All::of(requests);
+    match failover {
+        Some(failover) => {
+            let column_of = |number: usize| labels[number].0;
+            let is_out = async |late| failover::is_out(handle, view, segment, late).await;
+            failover.wait(&mut all, column_of, is_out).await;
+        }
+        None => all.ended().await,
+    }
+    let mut outcomes = Vec::new();
+    for ((column, labels), answers) in labels.into_iter().zip(all.results()) {
+        let answers = answers.unwrap_or_else(|| {
+            let target = &view.segments[segment].columns[column.index()];
+            let why = "it did not answer in time, and the others did";
+            handle.note_silent(target.drive, why);
+            vec![Err(Failure::Lost(why.to_owned())); labels.len()]
+        });
+        outcomes.extend(labels.into_iter().zip(answers));
+    }
+    outcomes
 }
 
 /// Sends one request to each of these columns of a segment, all at once.
@@ -481,7 +512,7 @@ pub(crate) async fn ask_columns(
             item: Item::bare(request),
         })
         .collect();
-    let outcomes = ask_drives(handle, view, segment, asked).await;
+    let outcomes = ask_drives(handle, view, segment, asked, None).await;
     outcomes.into_iter().map(|(label, outcome)| (label.failed.column, outcome)).collect()
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Duration;
 
-use braid_layout::{Column, ColumnMask, HolderId, Lease, ReservationId};
+use braid_layout::{Column, ColumnMask, DriveId, HolderId, Lease, ReservationId};
 use braid_schedule::Delivered;
 use braid_wire::Reason;
 use braid_wire::capability::DataDirection;
@@ -232,7 +232,7 @@ impl Handle {
     /// returned view has them out, or has another generation than `seen` for another reason.
     pub(crate) async fn report_lost(
         &self,
-        seen: &Arc<FileView>,
+        seen: &FileView,
         segment: usize,
         columns: ColumnMask,
         insist: bool,
@@ -296,7 +296,7 @@ impl Handle {
     /// Columns of the segment that should not be read now, because of notes on their drives.
     pub(crate) fn avoided(&self, view: &FileView, segment: usize) -> ColumnMask {
         let columns = view.segments[segment].columns.iter();
-        let noted = |column: &ColumnView| self.client.paths.drives.avoid(column.drive);
+        let noted = |column: &ColumnView| self.client.paths.drives.avoid(column.drive, &column.address);
         (0..).map(Column).zip(columns).filter(|(_, c)| noted(c)).map(|(column, _)| column).collect()
     }
 
@@ -340,6 +340,7 @@ impl Handle {
         let view = Arc::new(FileView::new(&self.subject, opened)?);
         self.heed(&view);
         self.forget_moved(&view);
+        self.note_lost(&view);
         self.heed_size(&view);
         *self.view.write().expect("no holder panics") = Arc::clone(&view);
         Ok(view)
@@ -353,6 +354,24 @@ impl Handle {
         };
         let mut created = self.created.lock().expect("no holder panics");
         created.retain(|&(segment, column)| drive(&old, segment, column) == drive(new, segment, column));
+    }
+
+    /// Notes drives whose columns are out now, and were in the set.
+    fn note_lost(&self, new: &FileView) {
+        let Some(promised) = &self.promised else { return };
+        for (old, new) in self.view().segments.iter().zip(&new.segments) {
+            let lost = old.set.minus(new.set);
+            let drives = lost.iter().filter_map(|column| old.columns.get(column.index()));
+            drives.for_each(|column| promised.account.lost(column.drive));
+        }
+    }
+
+    /// Notes that a drive does not answer while data is due that is read from it.
+    pub(crate) fn note_silent(&self, drive: DriveId, why: &str) {
+        self.client.paths.drives.note_away(drive, why);
+        if let Some(promised) = &self.promised {
+            promised.account.lost(drive);
+        }
     }
 
     /// Notes drives that the manager has not heard from lately: they are avoided for a while.

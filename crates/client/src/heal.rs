@@ -36,6 +36,7 @@ use crate::peers::faults::{Learnt, Remedy, write_remedy};
 use crate::view::FileView;
 pub use repair::DamagedAt;
 use settled_cut::{Standing, StripePlace, Survey, settled_cut, standing};
+use tally::ComparisonTally;
 pub use tally::HealTally;
 
 mod caught_up;
@@ -131,6 +132,7 @@ impl Client {
             let handle = Handle::new(self.clone(), subject.clone(), Purpose::Heal, HolderId::NONE, opened)?;
             after = Patience::new(&handle).whole();
             let view = handle.view();
+            let tally = tally.comparison();
             let heal = Heal { handle: &handle, drive, tally, left: AtomicU64::new(0) };
             for segment in 0..view.layout.segments().len() {
                 heal.segment(segment).await?;
@@ -154,7 +156,7 @@ struct Heal<'a> {
     handle: &'a Handle,
     /// The drive whose columns are healed.
     drive: DriveId,
-    tally: &'a HealTally,
+    tally: ComparisonTally<'a>,
     /// Number of stripes whose settled content could not be determined.
     left: AtomicU64,
 }

@@ -1,9 +1,11 @@
 //! The account of a handle with a reserved rate: its sends are spread over the period, and late data is
 //! counted.
 
+use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use braid_layout::DriveId;
 use braid_schedule::{Delivered, Due, Late, Lateness, Pacer};
 use braid_wire::control::{self, HandlePromise, LatenessReport};
 use tokio::time::{Instant, sleep_until};
@@ -21,6 +23,8 @@ pub(crate) struct Promised {
 struct State {
     pacer: Pacer,
     account: Lateness,
+    /// Drives whose losses were met: each excuses one pause.
+    lost: BTreeSet<DriveId>,
     /// The last report that needs no repeat.
     told: control::Lateness,
 }
@@ -37,12 +41,14 @@ impl Promised {
     pub(crate) fn begin(promise: HandlePromise, number: u64) -> Promised {
         let period_ns = u64::from(promise.period_ms) * 1_000_000;
         let bound_ns = promise.lateness_us.saturating_mul(1000);
+        let failover_ns = promise.failover_us.saturating_mul(1000);
         // Each stream has its part of the rate.
         let rate = (promise.rate / u64::from(promise.streams.max(1))).max(1);
         let burst = rate.saturating_mul(u64::from(promise.period_ms)) / 1000;
         let state = State {
             pacer: Pacer::new(rate, burst, period_ns),
-            account: Lateness::new(rate, period_ns, bound_ns),
+            account: Lateness::with_failover(rate, period_ns, bound_ns, failover_ns),
+            lost: BTreeSet::new(),
             told: control::Lateness::NONE,
         };
         Promised { promise, began: Instant::now(), state: Mutex::new(state), number }
@@ -74,6 +80,15 @@ impl Promised {
         turn
     }
 
+    /// The handle has met the loss of a drive. One that was lost before excuses nothing more.
+    pub(crate) fn lost(&self, drive: DriveId) {
+        let now = self.now();
+        let mut state = self.state();
+        if state.lost.insert(drive) {
+            state.account.lost(now);
+        }
+    }
+
     fn now(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
@@ -96,6 +111,8 @@ impl Promised {
             periods: delivered.periods,
             late_periods: delivered.periods_late,
             worst_us: delivered.worst_ns / 1000,
+            paused_periods: delivered.periods_paused,
+            paused_us: delivered.paused_worst_ns / 1000,
             ..control::Lateness::NONE
         }
     }
@@ -131,7 +148,11 @@ impl Turn<'_> {
     pub(crate) fn done(mut self) {
         if let Some(due) = self.due.take() {
             let now = self.promised.now();
-            let late = self.promised.state().account.done(now, due);
+            let late = {
+                let mut state = self.promised.state();
+                state.pacer.ended(now);
+                state.account.done(now, due)
+            };
             self.promised.note(late);
         }
     }
@@ -141,7 +162,11 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         if let Some(due) = self.due.take() {
             let now = self.promised.now();
-            let late = self.promised.state().account.given_up(now, due);
+            let late = {
+                let mut state = self.promised.state();
+                state.pacer.ended(now);
+                state.account.given_up(now, due)
+            };
             self.promised.note(late);
         }
     }

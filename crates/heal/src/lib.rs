@@ -136,6 +136,7 @@ impl Healer {
             let progress = HealProgress {
                 files: self.done.files.load(Ordering::Relaxed),
                 compared_bytes: self.tally.compared_bytes(),
+                under_way_bytes: self.tally.under_way_bytes(),
                 written_bytes: self.tally.written_bytes(),
                 repaired: self.damage.repaired(),
                 damaged: self.damage.damaged(),

@@ -380,6 +380,7 @@ mod tests {
         let progress = HealProgress {
             files: 0,
             compared_bytes: 0,
+            under_way_bytes: 0,
             written_bytes: 0,
             repaired: 0,
             damaged: 0,

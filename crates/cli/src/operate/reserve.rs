@@ -42,6 +42,7 @@ struct Row {
     drives: Vec<DriveRow>,
     buffer_bytes: u64,
     lateness_bound_us: u64,
+    failover_us: u64,
     start_us: u64,
     /// The reason why the rate may not be kept at present; empty: it will be.
     risk: String,
@@ -305,6 +306,7 @@ fn facts(row: &ReservationRow, now_ms: u64) -> Row {
         drives: row.plan.drives.iter().map(drive).collect(),
         buffer_bytes: row.plan.buffer_bytes,
         lateness_bound_us: row.plan.lateness_us,
+        failover_us: row.plan.failover_us,
         start_us: row.plan.start_us,
         risk: row.risk.clone(),
         delivered: delivered(&row.lateness),
@@ -401,7 +403,7 @@ fn show_plan(row: &Row) -> String {
     let shape = row.shape.as_ref().map(show_shape).unwrap_or_default();
     let mut text = format!(
         "{number}: {} {} of {} for {}{claim}\nlayout: {shape} on {} drives; survives {}\n\
-         buffer {}, never later than {}, first data within {}\n",
+         buffer {}, never later than {} (once for each drive that dies: {} more), first data within {}\n",
         row.direction,
         size::show_rate(row.bytes_per_second),
         row.name,
@@ -410,6 +412,7 @@ fn show_plan(row: &Row) -> String {
         row.survive,
         size::show(row.buffer_bytes),
         milliseconds(row.lateness_bound_us),
+        milliseconds(row.failover_us),
         milliseconds(row.start_us),
     );
     let rows = row.drives.iter().map(|drive| {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use braid_layout::Stripe;
 use braid_plan::{MemoryRange, Strategy, Target, Want};
+use braid_wire::capability::DataDirection;
 
 use crate::concurrent;
 use crate::data::buffers::User;
@@ -73,6 +74,7 @@ impl Handle {
             let skip = length_of(&(chunk.range.start..part.range.start));
             let own = &mut buffer[skip..skip + length_of(&part.range)];
             let mut executor = Executor::new(self, &view, set, User::Into(own))?;
+            executor.failover = self.failover(DataDirection::Read, &view, chunk.segment, &part.learnt);
             let read = executor.read().await;
             if read.is_err() && executor.saw_absent && !self.is_hole(&view).await? {
                 drop(executor);

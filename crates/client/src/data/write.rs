@@ -16,6 +16,7 @@ use std::sync::Arc;
 use braid_layout::{Column, ColumnMask, Role, Stripe, Version};
 use braid_plan::{Body, Target, Write};
 use braid_wire::Reason;
+use braid_wire::capability::DataDirection;
 
 use crate::concurrent;
 use crate::config::PartWrites;
@@ -322,6 +323,9 @@ impl Handle {
                 return Ok(Written::NewLease);
             }
             executor.retarget(&now);
+            let segment = executor.set.segment;
+            executor.failover =
+                self.failover(DataDirection::Write, &executor.view, segment, &Learnt::default());
             let writer = self.writer(side);
             let mut failed = executor.write(writer).await?;
             if failed.is_empty() {

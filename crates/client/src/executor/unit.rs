@@ -74,7 +74,7 @@ impl Executor<'_> {
         }
         let item = Item { request: request.into(), payload, into: &mut [] };
         asked.push(Asked { column: plan.column, id: Some(instruction.id), stripe, into: None, item });
-        let outcomes = ask_drives(self.handle, &self.view, self.set.segment, asked).await;
+        let outcomes = ask_drives(self.handle, &self.view, self.set.segment, asked, None).await;
         let mut failed = Vec::new();
         let mut owed_to = ColumnMask::EMPTY;
         for (label, outcome) in outcomes {
@@ -126,7 +126,7 @@ impl Executor<'_> {
             return Vec::new();
         }
         let asked = missing.iter().map(|&column| self.create(column, stripe)).collect();
-        let outcomes = ask_drives(self.handle, &self.view, self.set.segment, asked).await;
+        let outcomes = ask_drives(self.handle, &self.view, self.set.segment, asked, None).await;
         let mut failed = Vec::new();
         for (label, outcome) in outcomes {
             match outcome {

@@ -52,7 +52,7 @@ pub(super) async fn fill_file(client: &Client, file: FileId, tally: &HealTally) 
             return Err(Error::Answer { subject, why: "the file has no new layout to fill".to_owned() });
         };
         let drive = client.config().credentials.drive;
-        let heal = Heal { handle: &target, drive, tally, left: AtomicU64::new(0) };
+        let heal = Heal { handle: &target, drive, tally: tally.other_work(), left: AtomicU64::new(0) };
         let fill = Fill { heal, source: &source, version, size: view.stat.size() };
         if !fill.whole(&view).await? {
             continue;

@@ -42,8 +42,12 @@ impl Client {
                 other => return Err(unexpected(&subject, &other)),
             };
         let handle = Handle::new(self.clone(), subject, Purpose::Heal, HolderId::NONE, opened)?;
-        let heal =
-            Heal { handle: &handle, drive: self.config().credentials.drive, tally, left: AtomicU64::new(0) };
+        let heal = Heal {
+            handle: &handle,
+            drive: self.config().credentials.drive,
+            tally: tally.other_work(),
+            left: AtomicU64::new(0),
+        };
         let mut left = Vec::new();
         for &(object, unit) in units {
             let why = match heal.place_of(object) {

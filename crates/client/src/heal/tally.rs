@@ -11,6 +11,7 @@ const BURST: Duration = Duration::from_millis(250);
 #[derive(Debug, Default)]
 pub struct HealTally {
     compared_bytes: AtomicU64,
+    under_way_bytes: AtomicU64,
     written_bytes: AtomicU64,
     pace: Mutex<Pace>,
 }
@@ -19,6 +20,11 @@ impl HealTally {
     /// Bytes of units that were compared.
     pub fn compared_bytes(&self) -> u64 {
         self.compared_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of units that were compared, of columns that are not ready yet.
+    pub fn under_way_bytes(&self) -> u64 {
+        self.under_way_bytes.load(Ordering::Relaxed)
     }
 
     /// Bytes of units that were written.
@@ -31,16 +37,26 @@ impl HealTally {
         self.pace().rate = rate;
     }
 
-    pub(super) fn compared(&self, bytes: u64) {
+    /// The tally of one comparison of a file, which counts as under way until it is dropped.
+    pub(super) fn comparison(&self) -> ComparisonTally<'_> {
+        ComparisonTally { all: self, under_way: Some(AtomicU64::new(0)) }
+    }
+
+    /// The tally of work on a file that brings no stale column up to date.
+    pub(super) fn other_work(&self) -> ComparisonTally<'_> {
+        ComparisonTally { all: self, under_way: None }
+    }
+
+    fn compared(&self, bytes: u64) {
         self.compared_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub(super) fn written(&self, bytes: u64) {
+    fn written(&self, bytes: u64) {
         self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Waits until `bytes` more bytes may be written.
-    pub(super) async fn take(&self, bytes: u64) {
+    async fn take(&self, bytes: u64) {
         let wait = self.pace().take(bytes, Instant::now());
         if !wait.is_zero() {
             tokio::time::sleep(wait).await;
@@ -49,6 +65,40 @@ impl HealTally {
 
     fn pace(&self) -> std::sync::MutexGuard<'_, Pace> {
         self.pace.lock().expect("no holder panics")
+    }
+}
+
+/// Counts for one file, which are counts of the drive too.
+#[derive(Debug)]
+pub(super) struct ComparisonTally<'a> {
+    all: &'a HealTally,
+    under_way: Option<AtomicU64>,
+}
+
+impl ComparisonTally<'_> {
+    pub(super) fn compared(&self, bytes: u64) {
+        self.all.compared(bytes);
+        if let Some(own) = &self.under_way {
+            own.fetch_add(bytes, Ordering::Relaxed);
+            self.all.under_way_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn written(&self, bytes: u64) {
+        self.all.written(bytes);
+    }
+
+    /// Waits until `bytes` more bytes may be written.
+    pub(super) async fn take(&self, bytes: u64) {
+        self.all.take(bytes).await;
+    }
+}
+
+impl Drop for ComparisonTally<'_> {
+    fn drop(&mut self) {
+        if let Some(own) = &mut self.under_way {
+            self.all.under_way_bytes.fetch_sub(*own.get_mut(), Ordering::Relaxed);
+        }
     }
 }
 
@@ -78,6 +128,19 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_compared_is_under_way_until_the_comparison_ends() {
+        let tally = HealTally::default();
+        let first = tally.comparison();
+        let second = tally.comparison();
+        first.compared(100);
+        second.compared(20);
+        tally.other_work().compared(3);
+        assert_eq!((tally.compared_bytes(), tally.under_way_bytes()), (123, 120));
+        drop(first);
+        assert_eq!((tally.compared_bytes(), tally.under_way_bytes()), (123, 20));
+    }
 
     #[test]
     fn a_rate_spaces_what_is_written_and_can_be_changed() {

@@ -7,7 +7,9 @@
 //! Small requests of all callers share one session per drive, which serves any number of them at a time.
 //!
 //! With a note, the next request plans without the drive at once instead of waiting for it again. A note is a
-//! hint: it expires, and it is ignored if the data cannot be had without the drive.
+//! hint: it expires, and it is ignored if the data cannot be had without the drive. Where data is due, no
+//! request finds out whether the drive is back: a connection is made aside, and until it is there the drive
+//! is avoided.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,10 +26,14 @@ pub(crate) struct Drives {
     idle_max: usize,
     avoid: Duration,
     counts: Counts,
+    /// True if drives that are avoided are tried aside, not by requests.
+    tries_aside: bool,
     /// True if there was ever a note.
     notes: AtomicBool,
-    entries: Mutex<BTreeMap<DriveId, Entry>>,
+    entries: Arc<Entries>,
 }
+
+type Entries = Mutex<BTreeMap<DriveId, Entry>>;
 
 /// Counts over all connections of a client, also those that some handles have to themselves.
 #[derive(Clone, Default)]
@@ -88,15 +94,17 @@ impl Drives {
             idle_max,
             avoid,
             counts: Counts::default(),
+            tries_aside: false,
             notes: AtomicBool::new(false),
-            entries: Mutex::new(BTreeMap::new()),
+            entries: Arc::default(),
         }
     }
 
-    /// Connections apart from these, with the same settings. Both are counted together.
+    /// Connections apart from these, with the same settings, for data that is due. Both are counted together.
     pub(crate) fn apart(&self) -> Drives {
         let counts = self.counts.clone();
-        Drives { counts, ..Drives::new(self.cluster, self.limits, self.idle_max, self.avoid) }
+        let tries_aside = true;
+        Drives { counts, tries_aside, ..Drives::new(self.cluster, self.limits, self.idle_max, self.avoid) }
     }
 
     /// A session with the drive at this address: an idle one, or a new one.
@@ -204,20 +212,47 @@ impl Drives {
     }
 
     /// Returns true if the drive should be avoided now. When a note has expired, one caller gets `false` and
-    /// tries the drive; the others keep avoiding it meanwhile.
-    pub(crate) fn avoid(&self, drive: DriveId) -> bool {
+    /// tries the drive, or it is tried aside; the others keep avoiding it meanwhile.
+    pub(crate) fn avoid(&self, drive: DriveId, address: &str) -> bool {
         if !self.notes.load(Ordering::Relaxed) {
             return false;
         }
         let mut entries = self.entries.lock().expect("no holder panics");
-        let Some(note) = entries.get_mut(&drive).and_then(|entry| entry.note.as_mut()) else { return false };
+        let Some(entry) = entries.get_mut(&drive) else { return false };
+        let Some(note) = &mut entry.note else { return false };
         let now = Instant::now();
         if note.until > now {
             return true;
         }
         note.until = now + note.span;
         note.span = (note.span * 2).min(self.avoid * SPAN_MAX);
-        false
+        drop(entries);
+        if self.tries_aside {
+            self.try_aside(drive, address.to_owned());
+        }
+        self.tries_aside
+    }
+
+    /// Connects to the drive in a task of its own. Its hello removes the note.
+    fn try_aside(&self, drive: DriveId, address: String) {
+        let cluster = self.cluster;
+        let limits = self.limits;
+        let sent = Arc::clone(&self.counts.sent);
+        let entries = Arc::clone(&self.entries);
+        tokio::spawn(async move {
+            match DriveSession::connect(&address, drive, cluster, &limits).await {
+                Ok(mut session) => {
+                    session.count_sent(sent);
+                    let mut entries = entries.lock().expect("no holder panics");
+                    let entry = entries.entry(drive).or_default();
+                    entry.forget_sessions();
+                    entry.note = None;
+                    entry.address = address;
+                    entry.idle.push(session);
+                }
+                Err(error) => tracing::debug!(drive = %drive.short(), %error, "a drive is still avoided"),
+            }
+        });
     }
 
     /// Reason for which the drive is avoided; `None` if there is no note.
@@ -241,15 +276,15 @@ mod tests {
     fn a_drive_that_stays_away_is_tried_by_one_at_a_time_and_ever_less_often() {
         let drives = Drives::new(ClusterId(1), Limits::default(), 4, Duration::ZERO);
         let drive = DriveId(7);
-        assert!(!drives.avoid(drive) && drives.noted(drive).is_none());
+        assert!(!drives.avoid(drive, "") && drives.noted(drive).is_none());
         drives.note_away(drive, "gone");
         // A note with no duration expires at once.
-        assert!(!drives.avoid(drive));
+        assert!(!drives.avoid(drive, ""));
         assert_eq!(drives.noted(drive).as_deref(), Some("gone"));
         let drives = Drives::new(ClusterId(1), Limits::default(), 4, Duration::from_secs(3600));
         drives.note_away(drive, "gone");
         drives.note_away(drive, "gone");
-        assert!(drives.avoid(drive) && drives.avoid(drive));
+        assert!(drives.avoid(drive, "") && drives.avoid(drive, ""));
         let span = |drives: &Drives| {
             drives.entries.lock().expect("no holder panics")[&drive].note.as_ref().expect("noted").span
         };
@@ -259,9 +294,22 @@ mod tests {
             let note = entries.get_mut(&drive).and_then(|entry| entry.note.as_mut()).expect("noted");
             note.until = Instant::now();
             drop(entries);
-            assert!(!drives.avoid(drive), "one asker finds out");
-            assert!(drives.avoid(drive), "the others pass it over");
+            assert!(!drives.avoid(drive, ""), "one asker finds out");
+            assert!(drives.avoid(drive, ""), "the others pass it over");
         }
         assert_eq!(span(&drives), Duration::from_secs(3600) * SPAN_MAX);
+    }
+
+    #[tokio::test]
+    async fn where_data_is_due_a_drive_that_stays_away_is_tried_aside() {
+        let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = mute.local_addr().expect("it is bound").to_string();
+        let drives = Drives::new(ClusterId(1), Limits::default(), 4, Duration::ZERO).apart();
+        let drive = DriveId(7);
+        drives.note_away(drive, "gone");
+        // The note has no duration: each asker would be the one that finds out.
+        assert!(drives.avoid(drive, &address) && drives.avoid(drive, &address));
+        mute.accept().await.expect("somebody tries the drive");
+        assert!(drives.avoid(drive, &address), "it has said no hello");
     }
 }

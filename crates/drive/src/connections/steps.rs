@@ -16,7 +16,7 @@ use crate::connections::facts::StoredFacts;
 use crate::connections::reply::Answer;
 use crate::connections::requests::{Requests, always};
 use crate::core::{Core, Figures};
-use crate::device::flows::flow_of;
+use crate::device::flows::{flow_of, flow_of_delta};
 use crate::parity::forward::{self, shape_of};
 
 impl Requests {
@@ -105,7 +105,7 @@ impl Requests {
         }
         let from = delta.from;
         let to = delta.to;
-        let flow = flow_of(&self.core(), capability);
+        let flow = flow_of_delta(capability, delta.client);
         let Some((body, ticket)) = self.body(&flow, to - from, delta.crcs, receiver, ticket).await? else {
             return Ok(());
         };

@@ -1,6 +1,6 @@
 //! Whose turn a request takes at the disk: what its capability says of its holder.
 
-use braid_layout::{PartitionId, ReservationId};
+use braid_layout::{ClientId, PartitionId, ReservationId};
 use braid_schedule::{Background, DeviceCost, Direction, Flow, Promise};
 use braid_wire::capability::{Capability, DataDirection, Rights};
 
@@ -37,6 +37,14 @@ pub(crate) fn flow_of(core: &Core, capability: &Capability) -> Flow {
             Flow::Reserved { reservation, tenant, promise }
         }
     }
+}
+
+/// The flow of a delta: it is a part of a write, and belongs to the writer. Among the requests of the system
+/// it would hold up fences, which all writers of a file wait for when a drive dies. A rate is priced for
+/// whole stripes, which have no deltas; so these are beyond it.
+pub(crate) fn flow_of_delta(capability: &Capability, writer: ClientId) -> Flow {
+    let PartitionId(tenant) = capability.partition;
+    Flow::BestEffort { tenant, client: writer.0 }
 }
 
 /// Returns true if requests of this flow in this direction are under a promise now: they have memory of

@@ -66,6 +66,7 @@ pub(crate) async fn status(core: &Arc<Core>, asked: HealStatus) -> Result<HealSt
             let healing = core.healing();
             let heard = healing.heard.get(&drive);
             let progress = heard.map_or_else(none, |heard| heard.progress.clone());
+            let left_bytes = left_bytes.saturating_sub(progress.under_way_bytes);
             if stale == 0 && (progress.files, progress.repaired, progress.damaged) == (0, 0, 0) {
                 continue;
             }

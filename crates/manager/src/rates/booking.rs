@@ -23,6 +23,11 @@ use crate::rates::reserve::refuse_second;
 
 /// The most files and directories below a directory that a rate for reading can be for.
 const FILES_MAX: usize = 10_000;
+/// Shortest time after which a reader gives up a drive that is silent, as clients have it.
+const FAILOVER_READ_US: u64 = 50_000;
+/// Time for a procedure on a file whose drives keep their promises, and for what was under way to be sent
+/// again.
+const PROCEDURE_US: u64 = 1_000_000;
 
 /// The decision on a request for a rate.
 pub(crate) enum Decision {
@@ -86,7 +91,8 @@ pub(crate) async fn decide(
             let mut explanation = lines(&admitted.explanation);
             explanation.extend(uncalibrated(core));
             let lateness_ns = lateness_ns(ledger, &admitted.booking, request.direction);
-            let record = record_of(&request, &subject, &admitted, lateness_ns);
+            let failover_us = failover_us(core, &request, lateness_ns);
+            let record = record_of(&request, &subject, &admitted, lateness_ns, failover_us);
             Ok(Decision::Admitted { record: Box::new(record), booking: admitted.booking, explanation })
         }
     }
@@ -172,11 +178,31 @@ fn wish(asked: &ShapeSpec, parity: u8) -> Result<Wish, Refusal> {
     Ok(Wish::Shape(shape))
 }
 
+/// The longest pause at a drive's death, in microseconds. A reader gives up a drive that is silent for the
+/// bound, and what it asks the others for instead keeps to the bound. A writer waits until the drive has
+/// surely stopped, and for the procedure on its file.
+fn failover_us(core: &Core, request: &ReserveRate, lateness_ns: u64) -> u64 {
+    match request.direction {
+        _ if request.survive == 0 => 0,
+        DataDirection::Read => lateness_ns.div_ceil(1000).max(FAILOVER_READ_US),
+        DataDirection::Write => {
+            let table = core.drives();
+            (table.lease_ms() + table.margin_ms()) * 1000 + PROCEDURE_US
+        }
+    }
+}
+
+fn bytes_in(rate: u64, time_us: u64) -> u64 {
+    let bytes = u128::from(rate) * u128::from(time_us) / 1_000_000;
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
 fn record_of(
     request: &ReserveRate,
     subject: &Subject,
     admitted: &braid_admission::Admitted,
     lateness_ns: u64,
+    failover_us: u64,
 ) -> ReservationRecord {
     let (file, parent, name) = match &subject.target {
         Target::Node(file) => (*file, braid_layout::FileId(0), Vec::new()),
@@ -219,8 +245,9 @@ fn record_of(
         drive_burst: promises().map(|promise| promise.burst_bytes).max().unwrap_or(0)
             + operation.saturating_mul(u64::from(request.streams - 1)),
         operation_bytes: u32::try_from(operation).unwrap_or(u32::MAX),
-        buffer_bytes: admitted.buffer_bytes,
+        buffer_bytes: admitted.buffer_bytes.saturating_add(bytes_in(request.rate, failover_us)),
         lateness_us: lateness_ns.div_ceil(1000),
+        failover_us,
         start_us: (admitted.start_latency_ns + lateness_ns).div_ceil(1000),
     }
 }

@@ -126,6 +126,7 @@ impl Books {
             drives,
             buffer_bytes: record.buffer_bytes,
             lateness_us: record.lateness_us,
+            failover_us: record.failover_us,
             start_us: record.start_us,
         }
     }

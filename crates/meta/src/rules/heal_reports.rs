@@ -21,6 +21,8 @@ pub struct Heard {
     pub at_ms: u64,
     /// Beginning of the measurement of the rate: the time, and the bytes compared by then.
     since: (u64, u64),
+    /// True until the rate has been measured over a whole window since something was done.
+    is_new: bool,
     pub rate: u64,
 }
 
@@ -29,18 +31,22 @@ impl Healing {
     pub fn handle_report(&mut self, drive: DriveId, progress: HealProgress, now_ms: u64) {
         let bytes = progress.compared_bytes;
         let before = self.heard.get(&drive);
-        let (mut since, mut rate) = before.map_or(((now_ms, bytes), 0), |heard| (heard.since, heard.rate));
-        if bytes < since.1 {
-            (since, rate) = ((now_ms, bytes), 0); // it has restarted
+        let mut now = Heard { progress, at_ms: now_ms, since: (now_ms, bytes), is_new: true, rate: 0 };
+        // A process that has restarted begins anew, and so does one that had nothing to do: the time in which
+        // it was idle says nothing about its rate.
+        if let Some(before) =
+            before.filter(|before| bytes > before.since.1 || before.rate > 0 && bytes == before.since.1)
+        {
+            let over_ms = now_ms.saturating_sub(before.since.0);
+            let measured = (bytes - before.since.1).saturating_mul(1000).checked_div(over_ms);
+            let is_whole = over_ms >= RATE_WINDOW_MS;
+            now.rate = measured.filter(|_| is_whole || before.is_new).unwrap_or(before.rate);
+            now.is_new = before.is_new && !is_whole;
+            if !is_whole {
+                now.since = before.since;
+            }
         }
-        let over_ms = now_ms.saturating_sub(since.0);
-        if over_ms >= RATE_WINDOW_MS {
-            rate = (bytes - since.1).saturating_mul(1000) / over_ms;
-            since = (now_ms, bytes);
-        } else if rate == 0 && over_ms > 0 {
-            rate = (bytes - since.1).saturating_mul(1000) / over_ms;
-        }
-        self.heard.insert(drive, Heard { progress, at_ms: now_ms, since, rate });
+        self.heard.insert(drive, now);
     }
 }
 
@@ -48,6 +54,7 @@ pub fn none() -> HealProgress {
     HealProgress {
         files: 0,
         compared_bytes: 0,
+        under_way_bytes: 0,
         written_bytes: 0,
         repaired: 0,
         damaged: 0,
@@ -74,5 +81,23 @@ mod tests {
         assert_eq!(says(7000, 7000), 0, "nothing was done in it");
         assert_eq!(says(10, 8000), 0);
         assert_eq!(says(1010, 9000), 1000);
+        // The first window is measured as far as it is over.
+        assert_eq!(says(4010, 10_000), 2000);
+        assert_eq!(says(7010, 11_000), 7000 / 3);
+        assert_eq!(says(9010, 12_000), 7000 / 3);
+    }
+
+    #[test]
+    fn idle_time_before_a_heal_does_not_count() {
+        let mut healing = Healing::default();
+        let drive = DriveId(1);
+        let mut says = |bytes, now_ms| {
+            healing.handle_report(drive, HealProgress { compared_bytes: bytes, ..none() }, now_ms);
+            healing.heard[&drive].rate
+        };
+        let idle: Vec<u64> = (0..9).map(|i| says(0, i * 500)).collect();
+        assert_eq!(idle, [0; 9]);
+        let busy: Vec<u64> = (1..9).map(|i| says(i * 1000, 4000 + i * 500)).collect();
+        assert_eq!(busy, [2000; 8]);
     }
 }

@@ -277,6 +277,8 @@ fn add(sum: &mut Lateness, more: &Lateness) {
     sum.periods = sum.periods.saturating_add(more.periods);
     sum.late_periods = sum.late_periods.saturating_add(more.late_periods);
     sum.worst_us = sum.worst_us.max(more.worst_us);
+    sum.paused_periods = sum.paused_periods.saturating_add(more.paused_periods);
+    sum.paused_us = sum.paused_us.max(more.paused_us);
     sum.beyond_rate = sum.beyond_rate.saturating_add(more.beyond_rate);
     sum.in_queue = sum.in_queue.saturating_add(more.in_queue);
     sum.at_disk = sum.at_disk.saturating_add(more.at_disk);
@@ -343,6 +345,7 @@ mod tests {
             operation_bytes: 4096,
             buffer_bytes: 0,
             lateness_us: 0,
+            failover_us: 0,
             start_us: 0,
         }
     }

@@ -214,6 +214,7 @@ impl Engine<'_> {
         let done = self.now + self.spec.parts.link.latency.0;
         let stream = &mut self.streams.all[at(flight.stream)];
         stream.started.get_or_insert(done);
+        stream.pacer.ended(done);
         let late = stream.account.done(done, flight.due);
         self.streams.late_periods += u64::from(late.is_some_and(|late| late.is_first));
         self.streams.free.push(number);

@@ -30,6 +30,8 @@ record! {
         files: u64,
         /// Bytes of units that the drive compared with the other columns.
         compared_bytes: u64,
+        /// Bytes of those units that are of columns which are not ready yet, found or made equal so far.
+        under_way_bytes: u64,
         /// Bytes of those units that differed and were written.
         written_bytes: u64,
         /// Number of damaged units that were rebuilt in place.

@@ -101,6 +101,8 @@ record! {
         buffer_bytes: u64,
         /// Most time by which an operation is done after it is due, in microseconds.
         lateness_us: u64,
+        /// The longest pause when a drive dies, once for each that is survived, in microseconds; 0: none is.
+        failover_us: u64,
         /// Most time from the first request to the first data in time, in microseconds.
         start_us: u64,
     }
@@ -177,8 +179,13 @@ record! {
         /// Number of these in which something was late.
         late_periods: u64,
         /// Most time by which something was done after it was due, in microseconds, within the bound or
-        /// not.
+        /// not, but for pauses at a drive's death.
         worst_us: u64,
+        /// Number of periods in which something was late by a drive's death, within the stated pause. These
+        /// are not among the late ones.
+        paused_periods: u64,
+        /// Most time by which such data was done after it was due, in microseconds.
+        paused_us: u64,
         /// Number of late requests at drives that had been held back, as they were beyond the rate.
         beyond_rate: u64,
         /// Number of late requests at drives that had waited for others.
@@ -198,6 +205,8 @@ impl Lateness {
         periods: 0,
         late_periods: 0,
         worst_us: 0,
+        paused_periods: 0,
+        paused_us: 0,
         beyond_rate: 0,
         in_queue: 0,
         at_disk: 0,
@@ -300,6 +309,8 @@ record! {
         period_ms: u32,
         /// Most time by which an operation is done after it is due, in microseconds.
         lateness_us: u64,
+        /// The longest pause when a drive dies, in microseconds; 0: no loss is survived.
+        failover_us: u64,
         /// Bytes of memory that the client needs.
         buffer_bytes: u64,
         /// Manager time of its end, in milliseconds.

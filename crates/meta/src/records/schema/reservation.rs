@@ -50,6 +50,8 @@ record! {
         buffer_bytes: u64,
         /// Bound on lateness, in microseconds.
         lateness_us: u64,
+        /// The longest pause when a drive dies, in microseconds; 0: no loss is survived.
+        failover_us: u64,
         /// Bound on the time to the first data, in microseconds.
         start_us: u64,
     }
@@ -80,6 +82,7 @@ impl ReservationRecord {
             streams: self.streams,
             period_ms: self.period_ms,
             lateness_us: self.lateness_us,
+            failover_us: self.failover_us,
             buffer_bytes: self.buffer_bytes,
             until_ms: self.ends_ms,
         }
