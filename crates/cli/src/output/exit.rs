@@ -83,7 +83,7 @@ pub(crate) const TABLE: &[(Exit, &str)] = &[
     ),
     (
         Exit::NotAdmitted,
-        "reserve: the rate cannot be kept; it says what is scarce, and what can be had instead",
+        "reserve, stream: the rate cannot be kept; it says what is scarce, and what can be had instead",
     ),
     (Exit::Late, "stream: data was later than was promised, or than a period without a promise"),
     (Exit::Interrupted, "interrupted; nothing half-done is left under a target name"),

@@ -52,7 +52,7 @@ pub(crate) enum Bench {
         braid-lab bench small --out docs/results"
     )]
     Small(BenchCluster),
-    /// Reserved rates beside ten times as much other load, lost drives and rebuilds: what was late
+    /// Reserved rates beside clients that take what they get, lost drives, rebuilds and limited links: what was late
     #[command(
         after_help = "A manager, six drives and clients run as processes of their own in a temporary directory. The drives' disks are modelled: a spindle and a flash disk, slow enough that processors are not the limit. docs/bench.md says what each row does.\n\nRows:\n  \
         beside overload             reads and writes at 0.7 of the greatest rate, beside clients that take what they get\n  \
@@ -62,6 +62,7 @@ pub(crate) enum Bench {
         admitted over carried       the greatest rate admitted, over the greatest without lateness\n  \
         predicted over measured     rates, healthy and degraded\n  \
         streams                     200 of 8 Mbit/s with random starts\n  \
+        links                       at 0.7 of links that `tc tbf` limits; needs root\n  \
         rebuild                     its finish against what `braid heal` said\n\n\
         It needs 8 GiB free in the directory (2 GiB with --quick) and about ten minutes. It ends its processes and removes its files, also on Ctrl-C.\n\nExamples:\n  \
         braid-lab bench promises\n  braid-lab bench promises --quick --json\n  braid-lab bench promises --only spindle\n  \
