@@ -10,7 +10,7 @@ use crate::support::{Cluster, Said, braid, finish, noise, run, said, until};
 const MODEL: &str = "flash,iops=5000,read=200MB/s,write=150MB/s,sync=1ms";
 
 /// A cluster whose modelled disks are measured when they start.
-fn calibrated(drives: usize) -> Cluster {
+pub(crate) fn calibrated(drives: usize) -> Cluster {
     let cluster = Cluster::nowhere();
     let mut command = braid();
     command.args(["up", "--detach", "--drives", &drives.to_string(), "--disk-model", MODEL, "--dir"]);

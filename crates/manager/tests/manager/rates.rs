@@ -179,3 +179,78 @@ async fn it_is_given_back_when_its_time_is_over_or_nobody_comes() {
     })
     .await;
 }
+
+async fn qualify(client: &mut Client, act: QualifyAct, whole: Option<WholeRate>) -> Qualified {
+    match client.ask(Qualify { act, whole }).await {
+        Ok(ControlReply::Qualified(reply)) => reply,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The rates of the whole of these drives.
+fn whole(cluster: &Cluster, rate: u64) -> Option<WholeRate> {
+    Some(WholeRate {
+        read_bytes_per_second: rate,
+        write_bytes_per_second: rate,
+        measured_ms: 0,
+        drives: cluster.drives.iter().map(|drive| drive.id).collect(),
+        by: "here".to_owned(),
+    })
+}
+
+#[tokio::test]
+async fn the_whole_bounds_what_is_admitted_and_outlives_a_restart() {
+    let mut cluster = Cluster::new(5, raid5(2)).await;
+    let mut client = cluster.manager.client().await;
+    calibrated(&mut client).await;
+    let trial = |rate| ReserveRate { trial: true, ..ask("cam", rate) };
+    let rate = 50_000_000;
+    assert!(reserve(&mut client, trial(rate)).await.admitted.is_some(), "the parts can do it");
+    assert_eq!(qualify(&mut client, QualifyAct::Look, None).await.whole, None);
+    let kept = qualify(&mut client, QualifyAct::Keep, whole(&cluster, 50_000_000)).await;
+    assert_eq!(kept.refused, "");
+    let kept = kept.whole.expect("it is kept");
+    assert!(kept.measured_ms > 0 && kept.by == "here", "{kept:?}");
+    for restarted in [false, true] {
+        if restarted {
+            cluster = cluster.restart_manager().await;
+            client = cluster.manager.client().await;
+            calibrated(&mut client).await;
+            client
+                .until("up", |status| status.drives.iter().all(|drive| drive.state == DriveState::Up))
+                .await;
+        }
+        assert_eq!(qualify(&mut client, QualifyAct::Look, None).await.whole.as_ref(), Some(&kept));
+        let refused = reserve(&mut client, trial(rate)).await.refused.expect("together they cannot");
+        assert!(refused.resource.contains("qualified rate"), "restarted: {restarted}: {refused:?}");
+        let best = refused.offers.iter().find(|offer| offer.begins_ms == 0).expect("something is free").rate;
+        assert!(reserve(&mut client, trial(best)).await.admitted.is_some());
+    }
+    assert_eq!(qualify(&mut client, QualifyAct::Forget, None).await.whole, None);
+    assert!(reserve(&mut client, trial(rate)).await.admitted.is_some(), "it is forgotten");
+}
+
+#[tokio::test]
+async fn a_whole_that_is_far_off_is_refused_unless_it_is_insisted_on() {
+    let cluster = Cluster::new(5, raid5(2)).await;
+    let mut client = cluster.manager.client().await;
+    calibrated(&mut client).await;
+    // Each disk does 200 MB/s.
+    let above = qualify(&mut client, QualifyAct::Keep, whole(&cluster, 1_300_000_000)).await;
+    assert!(above.refused.contains("by their own parts") && above.whole.is_none(), "{above:?}");
+    let good = qualify(&mut client, QualifyAct::Keep, whole(&cluster, 1_000_000_000)).await;
+    assert_eq!(good.refused, "");
+    let low = qualify(&mut client, QualifyAct::Keep, whole(&cluster, 90_000_000)).await;
+    assert!(low.refused.contains("10 times"), "{low:?}");
+    assert_eq!(low.whole, good.whole, "the last good one stays");
+    let anyway = qualify(&mut client, QualifyAct::KeepAnyway, whole(&cluster, 90_000_000)).await;
+    assert_eq!(anyway.whole.expect("kept").read_bytes_per_second, 90_000_000);
+    let act = QualifyAct::KeepAnyway;
+    let of = |drives: Vec<DriveId>| whole(&cluster, 1).map(|whole| WholeRate { drives, ..whole });
+    let twice = cluster.drives[0].id;
+    for whole in [None, whole(&cluster, 0), of(vec![]), of(vec![twice, twice])] {
+        assert_eq!(client.refused(Qualify { act, whole }).await.reason, Reason::Malformed);
+    }
+    let stranger = of(vec![DriveId(99)]);
+    assert_eq!(client.refused(Qualify { act, whole: stranger }).await.reason, Reason::NoDrive);
+}
