@@ -17,6 +17,8 @@ use braid_wire::capability::DataDirection;
 use braid_wire::control::{DriveBooking, DrivePromise, DriveState, RatePlan, WholeRate};
 use braid_wire::data::{DiskCharge, DiskCost};
 
+use crate::rates::booking::Carried;
+
 /// Share of each drive that is booked at most, in thousandths.
 pub(crate) const SHARE_PERMILLE: u32 = 800;
 /// Longest operation of a plan, in nanoseconds of device time.
@@ -186,7 +188,15 @@ impl Books {
 
     /// Enters a reservation on record again, with the layouts and costs of now. While drives are lost it
     /// survives fewer further losses. If it cannot be priced at all, what was booked stays.
-    pub(crate) fn enter(&mut self, record: &ReservationRecord, about: &About, now_ms: u64) {
+    ///
+    /// Returns what its capabilities are to carry from now on; `None`: what they do. A price with drives lost
+    /// is not that of all states.
+    pub(crate) fn enter(
+        &mut self,
+        record: &ReservationRecord,
+        about: &About,
+        now_ms: u64,
+    ) -> Option<Carried> {
         for survive in (0..=record.survive).rev() {
             let ask = Ask {
                 terms: terms(record.direction, record.rate, record.streams, record.period_ms, survive),
@@ -198,10 +208,12 @@ impl Books {
             let quoted = quote(&self.ledger, &mut self.prices, &policy(), &ask);
             if let Ok(Answer::Admitted(admitted)) = quoted {
                 let client = self.booking(record.reservation).and_then(|before| before.client);
+                let carried = Carried::of(&admitted, record.direction, record.streams);
                 self.add(record.reservation, braid_admission::Booking { client, ..admitted.booking });
-                return;
+                return (survive == record.survive && carried.rate > 0).then_some(carried);
             }
         }
+        None
     }
 }
 

@@ -254,3 +254,42 @@ async fn a_whole_that_is_far_off_is_refused_unless_it_is_insisted_on() {
     let stranger = of(vec![DriveId(99)]);
     assert_eq!(client.refused(Qualify { act, whole: stranger }).await.reason, Reason::NoDrive);
 }
+
+#[tokio::test]
+async fn too_few_drives_are_told_by_number() {
+    let cluster = Cluster::new(3, raid5(2)).await;
+    let mut client = cluster.manager.client().await;
+    calibrated(&mut client).await;
+    let asked = ReserveRate { shape: raid5(6), ..ask("cam", 1000) };
+    let refused = reserve(&mut client, asked).await.refused.expect("there are three");
+    assert_eq!(refused.detail, "3 drives are in service and calibrated, and the plan needs 7");
+}
+
+#[tokio::test]
+async fn a_file_that_exists_is_priced_and_written_where_it_is() {
+    let cluster = Cluster::new(5, raid5(2)).await;
+    let mut client = cluster.manager.client().await;
+    calibrated(&mut client).await;
+    let file = client.create("cam").await;
+    client.done(release(&file, true)).await;
+    let lies: BTreeSet<DriveId> = file.stat.segments[0].columns.iter().map(|column| column.drive).collect();
+    let row = reserve(&mut client, ask("cam", 1_000_000)).await.admitted.expect("it fits");
+    let booked: BTreeSet<DriveId> = row.plan.drives.iter().map(|drive| drive.drive).collect();
+    assert_eq!((row.plan.shape.k, booked), (2, lies.clone()), "in its own layout");
+    let again = opened(client.patient(open("cam", Access::Write, false)).await.unwrap());
+    assert_eq!(carried(&again), (BTreeSet::from([row.reservation]), lies), "the promise holds");
+}
+
+#[tokio::test]
+async fn a_file_is_not_made_on_a_drive_of_the_plan_that_is_drained() {
+    let cluster = Cluster::new(5, raid5(2)).await;
+    let mut client = cluster.manager.client().await;
+    calibrated(&mut client).await;
+    let asked = ReserveRate { shape: raid5(2), ..ask("cam", 1_000_000) };
+    let row = reserve(&mut client, asked).await.admitted.expect("it fits");
+    let drained = &row.plan.drives[0];
+    client.ask(DrainDrive { drive: drained.name.clone(), drain: true }).await.unwrap();
+    let file = client.create("cam").await;
+    let lies = file.stat.segments[0].columns.iter().map(|column| column.drive).collect::<Vec<_>>();
+    assert!(!lies.contains(&drained.drive), "{lies:?}");
+}

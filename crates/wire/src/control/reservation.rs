@@ -39,7 +39,8 @@ record! {
         claim_ms: u64,
         /// Rate of the client's rail, in bytes a second; 0: not known, and not checked.
         rail: u64,
-        /// Shape of new files, with fields left open; for a file that exists it is ignored.
+        /// Shape of new files, with fields left open. With all open, the name of a file that exists means its
+        /// own.
         shape: ShapeSpec,
         /// True to book nothing: the answer tells what would be booked.
         trial: bool,
