@@ -23,6 +23,8 @@ use crate::output::{size, time};
 const POLL: Duration = Duration::from_millis(200);
 /// Longest wait for a calibration, which takes a few seconds.
 const WAIT_MAX: Duration = Duration::from_secs(60);
+/// Longest wait until the manager has heard of it, in the next heartbeat.
+const KNOWS_WAIT_MAX: Duration = Duration::from_secs(15);
 
 /// The cost of a drive's parts, in `--json`.
 #[derive(Debug, Serialize)]
@@ -184,6 +186,8 @@ pub(crate) async fn calibrate(
         let (name, done) = one(&client, &drive, act, |text| progress.name(text)).await?;
         told.push(facts(name, &done.parts));
     }
+    progress.name("until the manager knows");
+    manager_knows(&client, &told).await?;
     progress.end();
     report.facts(&told, |told| show(told))?;
     let refused: Vec<String> = told
@@ -196,6 +200,26 @@ pub(crate) async fn calibrate(
     }
     Err(Failure::new(Exit::Failed, "calibrate", refused.join("; "))
         .remedy("the last good result stays in force, with its date"))
+}
+
+/// Waits until the manager has heard these costs from the drives, whose heartbeats bring them: what is
+/// reserved next is to count with them. A drive that is lost meanwhile is not waited for.
+async fn manager_knows(client: &Client, told: &[CostFacts]) -> Result<(), Failure> {
+    let measured = |cost: &Option<Cost>| cost.as_ref().map(|cost| cost.measured_ms);
+    let end = Instant::now() + KNOWS_WAIT_MAX;
+    loop {
+        let rows = status_soon(client).await?.drives;
+        let is_known = |facts: &CostFacts| {
+            rows.iter().filter(|row| row.name == facts.drive && row.state == DriveState::Up).all(|row| {
+                let known = row.parts.as_ref().and_then(|parts| parts.cost.as_ref());
+                known.map(|cost| cost.measured_ms) == measured(&facts.cost)
+            })
+        };
+        if told.iter().all(is_known) || Instant::now() > end {
+            return Ok(());
+        }
+        sleep(POLL).await;
+    }
 }
 
 /// Calibrates one drive, and waits for the end.

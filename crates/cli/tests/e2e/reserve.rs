@@ -104,6 +104,9 @@ fn rates_are_admitted_or_refused_and_outlive_the_manager() {
         status["drives"].as_array().expect("a list").iter().all(|drive| drive["state"] == "up")
     });
     assert_eq!(names(&cluster), ["braid://main/cam"]);
+    let json_first = cluster.line("reserve --json ls").ok().json();
+    assert_eq!(json_first["reservations"][0]["name"], "braid://main/cam");
+    cluster.line("reserve braid://main/y --write 1MB/s --for 1h ls").failed(2, "without ls");
     let longer = cluster.line("reserve extend braid://main/cam --for 2h --json").ok().json();
     let left = |row: &Value| row["left_ms"].as_u64().expect("a time");
     assert!(left(&longer["admitted"]) > left(&plan) + 1_800_000, "{longer}");
