@@ -19,7 +19,7 @@ pub(crate) fn show(ms: u64) -> String {
     match seconds {
         0 if ms > 0 => format!("{ms} ms"),
         0..=119 => format!("{seconds} s"),
-        120..=7199 if seconds % 60 == 0 => format!("{} min", seconds / 60),
+        120..=7199 if seconds.is_multiple_of(60) => format!("{} min", seconds / 60),
         120..=7199 => format!("{} min {:02} s", seconds / 60, seconds % 60),
         _ => format!("{} h {:02} min", minutes / 60, minutes % 60),
     }

@@ -293,3 +293,26 @@ async fn a_file_is_not_made_on_a_drive_of_the_plan_that_is_drained() {
     let lies = file.stat.segments[0].columns.iter().map(|column| column.drive).collect::<Vec<_>>();
     assert!(!lies.contains(&drained.drive), "{lies:?}");
 }
+
+#[tokio::test]
+async fn what_drives_promise_follows_the_layouts() {
+    let cluster = Cluster::new(5, raid5(4)).await;
+    let mut client = cluster.manager.client().await;
+    calibrated(&mut client).await;
+    let wide = client.create("wide").await;
+    client.done(release(&wide, true)).await;
+    let asked = ReserveRate { direction: DataDirection::Read, ..ask("", 10_000_000) };
+    let before = reserve(&mut client, asked).await.admitted.expect("it fits").plan.drives[0].rate;
+    let narrow = Open { shape: raid5(2), ..open("narrow", Access::Write, true) };
+    let narrow = opened(client.patient(narrow).await.unwrap());
+    client.done(release(&narrow, true)).await;
+    // With a drive lost, half of the file comes from each of two, where there was a fourth.
+    eventually("the drives of the narrow file promise more", || async {
+        let mut client = cluster.manager.client().await;
+        list(&mut client).await.reservations[0].plan.drives.iter().all(|drive| drive.rate > before)
+    })
+    .await;
+    let reader = opened(client.ask(open("narrow", Access::Read, false)).await.unwrap());
+    let carried = reader.grants.iter().flatten().flatten().next().expect("granted").capability.promise;
+    assert!(carried.rate > before, "{carried:?}");
+}
