@@ -41,5 +41,5 @@ pub use count::Prices;
 pub use demand::{Demand, Part};
 pub use ledger::{Background, BackgroundRates, Ending, Ledger, LedgerError, Shortage};
 pub use offer::answer;
-pub use parts::{ClientParts, DriveParts, ProcessorCost, Qualified, Rail};
+pub use parts::{ClientParts, DriveParts, ProcessorCost, Qualified, Rail, Whole};
 pub use price::{Booking, ClientBooking, DriveBooking, DrivePromise, Loss, Promise};

@@ -36,13 +36,39 @@ pub struct DriveParts {
     pub alive: bool,
 }
 
-/// Rates that a realistic run on the whole drive reached, in bytes per second; `None`: not qualified.
+/// Rates of the drive as a part of the whole, in bytes per second; `None`: not qualified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Qualified {
     /// Rate of reads alone.
     pub read_bytes_per_second: Option<u64>,
     /// Rate of writes alone.
     pub write_bytes_per_second: Option<u64>,
+}
+
+/// Rates that a realistic run on drives at the same time reached, in bytes per second of all of them.
+///
+/// Something that they share may be slower than they are together: a switch, a host's bus, its processors.
+/// The parts do not tell; this does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Whole {
+    /// Rate of reads alone.
+    pub read_bytes_per_second: u64,
+    /// Rate of writes alone, parity included.
+    pub write_bytes_per_second: u64,
+    /// Drives that took part.
+    pub drives: u32,
+}
+
+impl Whole {
+    /// Each drive's part of the rates: the same for all. A drive that did not take part has it too: it is the
+    /// best that is known of what it shares.
+    pub fn share(&self) -> Qualified {
+        let of = |rate: u64| rate.checked_div(u64::from(self.drives)).filter(|rate| *rate > 0);
+        Qualified {
+            read_bytes_per_second: of(self.read_bytes_per_second),
+            write_bytes_per_second: of(self.write_bytes_per_second),
+        }
+    }
 }
 
 /// Rates of a network path, of messages without the frames' overhead; `None`: not known, and not booked.

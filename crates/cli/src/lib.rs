@@ -37,7 +37,7 @@ use crate::operate::scrub;
 use crate::operate::status;
 use crate::operate::store_cmd;
 use crate::operate::volume;
-use crate::operate::{relayout, reserve};
+use crate::operate::{qualify, relayout, reserve};
 use crate::output::interrupt;
 use crate::output::manual;
 use crate::output::report;
@@ -52,7 +52,7 @@ use std::time::Duration;
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
-use args::{Cli, Command, Drive, Manager, Sim};
+use args::{Bench, Cli, Command, Drive, Manager, Sim};
 use output::exit::{Doing, Exit, Failure};
 use output::interrupt::{Interrupts, Of};
 use output::report::Report;
@@ -107,6 +107,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Up(up) => return up::run(up, cluster, report).await,
         Command::Mount(mount) => return mount::run(mount, cluster, report).await,
         Command::Stream(asked) => return stream::run(asked, cluster, report).await,
+        Command::Bench(Bench::Qualify(asked)) => return qualify::run(asked, cluster, report).await,
         Command::Manager(Manager::Serve(serve)) => return serve::manager(serve).await,
         Command::Drive(Drive::Serve(serve)) => return serve::drive(*serve).await,
         _ => {}
@@ -170,7 +171,8 @@ async fn command(command: Command, cluster: Option<&Path>, report: Report) -> Re
         Command::Rebalance(rebalance) => rebalance::run(rebalance, cluster, report).await,
         Command::Demo(demo) => demo::run(demo, report, None).await,
         Command::Store(store) => store_cmd::run(store, report).await,
-        Command::Bench(_) | Command::Sim(Sim::Swift1991(_)) => Err(elsewhere::run()),
+        Command::Bench(Bench::Qualify(asked)) => qualify::run(asked, cluster, report).await,
+        Command::Bench(Bench::Elsewhere(_)) | Command::Sim(Sim::Swift1991(_)) => Err(elsewhere::run()),
         Command::Sim(Sim::Run(asked)) => sim::run(asked, report).await,
         Command::Size(size) => sizing::run(&size, report),
         Command::Completions { shell } => manual::completions(shell),

@@ -3,6 +3,7 @@
 pub(crate) mod booking;
 pub(crate) mod books;
 pub(crate) mod follow;
+pub(crate) mod qualify;
 pub(crate) mod reserve;
 pub(crate) mod tend;
 pub(crate) mod under;

@@ -39,6 +39,7 @@ use crate::disk::embedded::EmbeddedKv;
 use crate::disk::private;
 use crate::drive_calls::DriveCalls;
 use crate::files::receipts;
+use crate::rates::qualify;
 use crate::restore::backup;
 use crate::restore::retake::take_over;
 use crate::restore::terms::{RESTORED_LATER_MS, begin_term, random};
@@ -245,6 +246,7 @@ fn load(core: &Core, tx: &Tx, restored: bool) -> Result<(), Refusal> {
             table.set_untold(drive);
         }
     }
+    core.drives().set_whole(qualify::on_record(tx)?);
     for (_, record) in tx.records::<ReservationRecord>(&key::all(table::RESERVATION), usize::MAX)? {
         core.reservations().put(record);
     }

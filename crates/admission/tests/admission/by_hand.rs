@@ -1,7 +1,7 @@
 //! Prices that can be computed by hand.
 
 use crate::common::{MIB, admitted, drive, ledger, of_segment, refused, segment, shape, spindle, terms};
-use braid_admission::{Access, Demand, DriveParts, Part, Promise, Qualified, Resource, Terms};
+use braid_admission::{Access, Demand, DriveParts, Part, Promise, Qualified, Resource, Terms, Whole};
 use braid_layout::{ClientId, DriveId};
 use braid_schedule::Direction::{Read, Write};
 
@@ -146,6 +146,32 @@ fn syncs_cleaning_and_qualified_rates_count() {
     let fast = of_segment(terms(Write, 17 * MIB, 0), segment(shape("raid0:1", MIB), 0));
     let Resource::Drive { part, .. } = refused(&ledger, &fast).resource else { panic!("it is the drive's") };
     assert_eq!(part, Part::Whole);
+}
+
+#[test]
+fn the_smaller_of_the_parts_and_of_the_share_of_the_whole_counts() {
+    let ledger_of = |write_bytes_per_second| {
+        let whole = Whole { read_bytes_per_second: 1, write_bytes_per_second, drives: 4 };
+        let mut ledger = ledger(0);
+        ledger.set_drive(DriveParts { qualified: whole.share(), ..drive(0, 0) });
+        ledger
+    };
+    let ask = |rate| of_segment(terms(Write, rate, 0), segment(shape("raid0:1", MIB), 0));
+    let part_of = |ledger: &_, rate| match refused(ledger, &ask(rate)).resource {
+        Resource::Drive { part, .. } => part,
+        other => panic!("{other:?}"),
+    };
+    // A MiB takes the disk 20 ms: 40 MiB a second are 0.8 of it. A fourth of 80 is 20, of which 16 are 0.8.
+    let slow = ledger_of(80 * MIB);
+    admitted(&slow, &ask(16 * MIB));
+    assert_eq!(part_of(&slow, 17 * MIB), Part::Whole);
+    let fast = ledger_of(8000 * MIB);
+    admitted(&fast, &ask(39 * MIB));
+    assert_eq!(part_of(&fast, 41 * MIB), Part::Disk);
+    assert_eq!(
+        Whole { read_bytes_per_second: 9, write_bytes_per_second: 9, drives: 0 }.share(),
+        Qualified::default()
+    );
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The command line: every flag is defined once, with its help and its parser. Invalid arguments are refused
 //! here, before anything is touched.
 
+mod bench;
 mod disk_model;
 mod files;
 mod reserve;
@@ -20,6 +21,7 @@ use clap_complete::Shell;
 use crate::output::exit;
 use crate::output::size;
 
+pub(crate) use bench::{Bench, Qualify};
 pub(crate) use files::{Cat, Chmod, Chown, Cp, Ln, Ls, Mkdir, Mv, Rm, Stat, Touch};
 pub(crate) use reserve::{Reserve, ReserveCommand, ReserveRate};
 pub use servers::DriveOptions;
@@ -226,9 +228,13 @@ Examples:
         Exit 0 only if every comparison held.\n\nExamples:\n  braid demo\n  braid demo --dir /dev/shm movie.mkv\n  braid demo --json"
     )]
     Demo(Demo),
-    /// Run braid-lab, the program that has the experiments, if it is installed
-    #[command(disable_help_flag = true)]
-    Bench(Elsewhere),
+    /// Measure what all drives do together; or run an experiment of braid-lab, if that is installed
+    #[command(
+        subcommand,
+        disable_help_subcommand = true,
+        after_help = "All other words are those of braid-lab, the program that has the experiments.\n\nExamples:\n  braid bench qualify\n  braid bench store"
+    )]
+    Bench(Bench),
     /// Simulate a cluster: the same plan sets on modelled disks, links and processors
     #[command(subcommand, after_help = "Example:\n  braid sim run --help")]
     Sim(Sim),

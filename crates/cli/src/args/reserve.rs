@@ -9,7 +9,7 @@ use crate::output::duration;
 use crate::output::size;
 
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(subcommand_negates_reqs = true)]
 pub(crate) struct Reserve {
     #[command(subcommand)]
     pub(crate) command: Option<ReserveCommand>,

@@ -4,8 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use braid_client::{Client, Error};
+use braid_layout::DriveId;
 use braid_wire::Reason;
-use braid_wire::control::DriveState;
+use braid_wire::control::{DriveRow, DriveState, QualifyAct, WholeRate};
 use braid_wire::data::{
     CalibrateAct, CalibrateReply, DiskCharge, DiskCost, DiskWay, DriveParts, ProcessorWay,
 };
@@ -22,6 +23,8 @@ use crate::output::{size, time};
 const POLL: Duration = Duration::from_millis(200);
 /// Longest wait for a calibration, which takes a few seconds.
 const WAIT_MAX: Duration = Duration::from_secs(60);
+/// Longest wait until the manager has heard of it, in the next heartbeat.
+const KNOWS_WAIT_MAX: Duration = Duration::from_secs(15);
 
 /// The cost of a drive's parts, in `--json`.
 #[derive(Debug, Serialize)]
@@ -39,6 +42,24 @@ struct CostFacts {
     rail_bytes_per_second: u64,
     /// Reason why a newer result was refused; empty if the last one is good.
     refused: String,
+    /// The drive's share of what all drives do together; absent if that was not measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    qualified: Option<Share>,
+}
+
+/// A drive's share of what all drives do together.
+#[derive(Debug, Clone, Serialize)]
+struct Share {
+    read_bytes_per_second: u64,
+    write_bytes_per_second: u64,
+    /// Time of the run, in milliseconds since 1970.
+    measured_ms: u64,
+    /// Number of drives that took part.
+    drives: u64,
+    /// True if this drive did.
+    took_part: bool,
+    /// The machine that read and wrote.
+    by: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -105,6 +126,20 @@ fn facts(drive: String, parts: &DriveParts) -> CostFacts {
         model: parts.model.as_ref().map(disk),
         rail_bytes_per_second: parts.rail_bytes_per_second,
         refused: parts.refused.clone(),
+        qualified: None,
+    }
+}
+
+/// A drive's share of the whole: all have the same.
+fn share(whole: &WholeRate, drive: DriveId) -> Share {
+    let drives = u64::try_from(whole.drives.len()).unwrap_or(u64::MAX).max(1);
+    Share {
+        read_bytes_per_second: whole.read_bytes_per_second / drives,
+        write_bytes_per_second: whole.write_bytes_per_second / drives,
+        measured_ms: whole.measured_ms,
+        drives,
+        took_part: whole.drives.contains(&drive),
+        by: whole.by.clone(),
     }
 }
 
@@ -119,9 +154,18 @@ pub(crate) async fn list(cluster: Option<&Path>, report: Report) -> Result<(), F
     let client = connect::cluster(cluster).await?;
     let rows = status_soon(&client).await?.drives;
     let in_use = rows.iter().filter(|row| row.state != DriveState::Replaced);
-    let told: Vec<CostFacts> =
-        in_use.filter_map(|row| Some(facts(row.name.clone(), row.parts.as_ref()?))).collect();
-    report.facts(&told, |told| show(told))
+    let whole = client.qualify(QualifyAct::Look, None).await?.whole;
+    let of = |row: &DriveRow| {
+        let qualified = whole.as_ref().map(|whole| share(whole, row.drive));
+        Some(CostFacts { qualified, ..facts(row.name.clone(), row.parts.as_ref()?) })
+    };
+    let in_use: Vec<&DriveRow> = in_use.collect();
+    let told: Vec<CostFacts> = in_use.iter().copied().filter_map(of).collect();
+    let line = whole.as_ref().map_or_else(
+        || "all together: not measured (braid bench qualify)\n".to_owned(),
+        |whole| show_whole(whole, &in_use),
+    );
+    report.facts(&told, |told| show(told) + &line)
 }
 
 /// Runs `braid drive calibrate`. Drives are calibrated one after another, as they may share a disk.
@@ -142,6 +186,8 @@ pub(crate) async fn calibrate(
         let (name, done) = one(&client, &drive, act, |text| progress.name(text)).await?;
         told.push(facts(name, &done.parts));
     }
+    progress.name("until the manager knows");
+    manager_knows(&client, &told).await?;
     progress.end();
     report.facts(&told, |told| show(told))?;
     let refused: Vec<String> = told
@@ -154,6 +200,26 @@ pub(crate) async fn calibrate(
     }
     Err(Failure::new(Exit::Failed, "calibrate", refused.join("; "))
         .remedy("the last good result stays in force, with its date"))
+}
+
+/// Waits until the manager has heard these costs from the drives, whose heartbeats bring them: what is
+/// reserved next is to count with them. A drive that is lost meanwhile is not waited for.
+async fn manager_knows(client: &Client, told: &[CostFacts]) -> Result<(), Failure> {
+    let measured = |cost: &Option<Cost>| cost.as_ref().map(|cost| cost.measured_ms);
+    let end = Instant::now() + KNOWS_WAIT_MAX;
+    loop {
+        let rows = status_soon(client).await?.drives;
+        let is_known = |facts: &CostFacts| {
+            rows.iter().filter(|row| row.name == facts.drive && row.state == DriveState::Up).all(|row| {
+                let known = row.parts.as_ref().and_then(|parts| parts.cost.as_ref());
+                known.map(|cost| cost.measured_ms) == measured(&facts.cost)
+            })
+        };
+        if told.iter().all(is_known) || Instant::now() > end {
+            return Ok(());
+        }
+        sleep(POLL).await;
+    }
 }
 
 /// Calibrates one drive, and waits for the end.
@@ -187,6 +253,29 @@ fn failure(error: Error, drive: &str) -> Failure {
         }
         _ => error.into(),
     }
+}
+
+/// The rates of the whole, and the set of drives that they are of.
+fn show_whole(whole: &WholeRate, now: &[&DriveRow]) -> String {
+    let count = whole.drives.len();
+    let missing = now.iter().filter(|row| !whole.drives.contains(&row.drive)).count();
+    let gone = whole.drives.iter().filter(|drive| now.iter().all(|row| row.drive != **drive)).count();
+    let changed = match (missing, gone) {
+        (0, 0) => String::new(),
+        (missing, gone) => {
+            format!("; since then {missing} came and {gone} went: measure again")
+        }
+    };
+    let each = |rate: u64| size::show_rate(rate / u64::try_from(count).unwrap_or(u64::MAX).max(1));
+    format!(
+        "all together: read {}, write {} with {count} drives, {} by {}; each has a share of {} and {}{changed}\n",
+        size::show_rate(whole.read_bytes_per_second),
+        size::show_rate(whole.write_bytes_per_second),
+        time::show(whole.measured_ms),
+        whole.by,
+        each(whole.read_bytes_per_second),
+        each(whole.write_bytes_per_second),
+    )
 }
 
 fn show(told: &[CostFacts]) -> String {

@@ -123,6 +123,9 @@ struct Booked {
 
 /// Runs the command.
 pub(crate) async fn run(asked: args::Reserve, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
+    if let (Some(_), Some(_)) = (&asked.command, &asked.asked) {
+        return Err(Failure::usage("reserve", "a rate is asked for without ls, rm or extend"));
+    }
     match (asked.command, asked.asked) {
         (Some(ReserveCommand::Ls), _) => list(&connect::cluster(cluster).await?, report).await,
         (Some(ReserveCommand::Rm { reservations }), _) => {

@@ -12,12 +12,16 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     number.checked_mul(*unit_ms).filter(|ms| *ms > 0).ok_or_else(|| format!("{text} is no possible time"))
 }
 
-/// A time as shown: whole seconds, or hours and minutes.
+/// A time as shown, rounded to the nearest: seconds, minutes with them, or hours and minutes.
 pub(crate) fn show(ms: u64) -> String {
-    match ms / 1000 {
-        seconds @ 0..=119 => format!("{seconds} s"),
-        seconds @ 120..=7199 => format!("{} min", seconds / 60),
-        seconds => format!("{} h {:02} min", seconds / 3600, seconds / 60 % 60),
+    let seconds = ms.saturating_add(500) / 1000;
+    let minutes = seconds.saturating_add(30) / 60;
+    match seconds {
+        0 if ms > 0 => format!("{ms} ms"),
+        0..=119 => format!("{seconds} s"),
+        120..=7199 if seconds.is_multiple_of(60) => format!("{} min", seconds / 60),
+        120..=7199 => format!("{} min {:02} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {:02} min", minutes / 60, minutes % 60),
     }
 }
 
@@ -35,6 +39,17 @@ mod tests {
         for text in ["", "2", "h", "-1h", "1.5h", "0s", "2 h", "99999999999999999d"] {
             assert!(parse(text).is_err(), "{text}");
         }
-        assert_eq!([0, 119_999, 120_000, 7_200_000].map(show), ["0 s", "119 s", "2 min", "2 h 00 min"]);
+        for (ms, shown) in [
+            (0, "0 s"),
+            (400, "400 ms"),
+            (119_000, "119 s"),
+            (119_999, "2 min"),
+            (299_400, "4 min 59 s"),
+            (303_000, "5 min 03 s"),
+            (7_199_999, "2 h 00 min"),
+            (17_999_900, "5 h 00 min"),
+        ] {
+            assert_eq!(show(ms), shown);
+        }
     }
 }

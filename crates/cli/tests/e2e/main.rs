@@ -28,6 +28,7 @@ mod mount_user;
 mod mount_write;
 mod older;
 mod posix;
+mod qualify;
 mod relayout;
 mod reserve;
 mod room;

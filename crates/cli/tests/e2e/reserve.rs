@@ -10,7 +10,7 @@ use crate::support::{Cluster, Said, braid, finish, noise, run, said, until};
 const MODEL: &str = "flash,iops=5000,read=200MB/s,write=150MB/s,sync=1ms";
 
 /// A cluster whose modelled disks are measured when they start.
-fn calibrated(drives: usize) -> Cluster {
+pub(crate) fn calibrated(drives: usize) -> Cluster {
     let cluster = Cluster::nowhere();
     let mut command = braid();
     command.args(["up", "--detach", "--drives", &drives.to_string(), "--disk-model", MODEL, "--dir"]);
@@ -104,6 +104,9 @@ fn rates_are_admitted_or_refused_and_outlive_the_manager() {
         status["drives"].as_array().expect("a list").iter().all(|drive| drive["state"] == "up")
     });
     assert_eq!(names(&cluster), ["braid://main/cam"]);
+    let json_first = cluster.line("reserve --json ls").ok().json();
+    assert_eq!(json_first["reservations"][0]["name"], "braid://main/cam");
+    cluster.line("reserve braid://main/y --write 1MB/s --for 1h ls").failed(2, "without ls");
     let longer = cluster.line("reserve extend braid://main/cam --for 2h --json").ok().json();
     let left = |row: &Value| row["left_ms"].as_u64().expect("a time");
     assert!(left(&longer["admitted"]) > left(&plan) + 1_800_000, "{longer}");

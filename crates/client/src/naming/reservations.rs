@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use braid_layout::ReservationId;
 use braid_wire::control::{
-    ControlReply, EndReservation, ExtendReservation, RateReserved, ReservationReply, Reservations,
-    ReserveRate, ShapeSpec,
+    ControlReply, EndReservation, ExtendReservation, Qualified, Qualify, QualifyAct, RateReserved,
+    ReservationReply, Reservations, ReserveRate, ShapeSpec, WholeRate,
 };
 
 pub use braid_wire::capability::DataDirection;
@@ -148,6 +148,14 @@ impl Client {
     pub async fn reservations(&self) -> Result<ReservationReply> {
         match self.ask_manager("the cluster", Reservations {}).await? {
             ControlReply::Reservations(reply) => Ok(reply),
+            other => Err(unexpected("the cluster", &other)),
+        }
+    }
+
+    /// Has the manager keep or forget what all drives do together, or tell it.
+    pub async fn qualify(&self, act: QualifyAct, whole: Option<WholeRate>) -> Result<Qualified> {
+        match self.ask_manager("the cluster", Qualify { act, whole }).await? {
+            ControlReply::Qualified(reply) => Ok(reply),
             other => Err(unexpected("the cluster", &other)),
         }
     }

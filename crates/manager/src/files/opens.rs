@@ -46,7 +46,7 @@ pub async fn create_unnamed(
         let meant_for = request.meant_for.as_ref();
         let reserved = meant_for.map(|at| under::over_new(core, tx, at)).transpose()?.flatten();
         request.shape = under::shape_of(reserved.as_ref(), &request.shape);
-        let place = |seed: u64, shape: &_| match under::place(core, reserved.as_ref(), shape) {
+        let place = |seed: u64, shape: &_| match under::place(core, reserved.as_ref(), shape, &avoid) {
             Some(promised) => Ok(promised),
             None => core.place(seed, shape, &avoid),
         };
@@ -145,7 +145,7 @@ async fn open_some_to_write(
         let reserved = under::over_new(core, tx, &request.at)?;
         request.shape = under::shape_of(reserved.as_ref(), &request.shape);
         let none = BTreeSet::new();
-        let place = |seed: u64, shape: &_| match under::place(core, reserved.as_ref(), shape) {
+        let place = |seed: u64, shape: &_| match under::place(core, reserved.as_ref(), shape, &none) {
             Some(promised) => Ok(promised),
             None => core.place(seed, shape, &none),
         };

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use braid_admission::{About, Answer, Ask, ClientParts, Ledger, Offer, Part, Rail, Refused, Resource, Wish};
+use braid_admission::{
+    About, Answer, Ask, ClientParts, Ledger, NewFiles, Offer, Part, Rail, Refused, Resource, Wish,
+};
 use braid_layout::{Component, DriveId, ObjectId, ReservationId, Segment, Shape};
 use braid_meta::records::inodes;
 use braid_meta::records::schema::{InodeRecord, ReservationRecord, key};
@@ -48,6 +50,8 @@ struct Subject {
 enum What {
     /// Files that exist.
     Segments(Vec<Segment>),
+    /// A file that exists, and those that take its place: in its layout, on its drives.
+    Again(NewFiles),
     /// Files that are to be made.
     New,
 }
@@ -69,6 +73,7 @@ pub(crate) async fn decide(
     };
     let about = match &subject.about {
         What::Segments(segments) => About::Segments(segments.clone()),
+        What::Again(files) => About::Planned(files.clone()),
         What::New => About::New(wish(&request.shape, subject.parity)?),
     };
     let Books { ledger, prices, .. } = books;
@@ -101,17 +106,38 @@ pub(crate) async fn decide(
 /// The subject of a request, as the state has it.
 fn subject(core: &Core, tx: &Tx, request: &ReserveRate) -> Result<Subject, Refusal> {
     let target = Target::find(tx, &request.at, request.direction)?;
+    let mut written = None;
     let found = match &target {
         Target::Node(_) => directories::resolve_to_end(tx, &request.at)?,
-        Target::Name(..) => directories::slot(tx, &request.at)?.directory,
+        Target::Name(..) => {
+            let slot = directories::slot(tx, &request.at)?;
+            written = slot.entry.map(|entry| entry.file);
+            slot.directory
+        }
     };
     let about = match (&target, request.direction) {
-        (Target::Name(..), _) => What::New,
+        // With a shape of its own, the request is for what takes the file's place.
+        (Target::Name(..), _) => match written.filter(|_| request.shape.k == 0) {
+            Some(file) => What::Again(layout_of(core, tx, file)?),
+            None => What::New,
+        },
         (Target::Node(_), DataDirection::Write) if found.inode.kind == EntryKind::Directory => What::New,
         (Target::Node(file), _) => What::Segments(segments_under(core, tx, *file)?),
     };
     let shape = from_spec(&ShapeSpec::DEFAULT, &found.volume.shape)?;
     Ok(Subject { target, volume: found.volume.volume, parity: shape.m(), about })
+}
+
+/// The layout of a file that is to be written again.
+fn layout_of(core: &Core, tx: &Tx, file: braid_layout::FileId) -> Result<NewFiles, Refusal> {
+    let segments = segments_under(core, tx, file)?;
+    let [segment] = segments.as_slice() else {
+        let detail = "parts of the file lie in different ways: braid relayout it, or reserve with --scheme for what \
+                      takes its place";
+        return Err(Refusal::new(Reason::Malformed, detail));
+    };
+    let drives = segment.components.iter().map(|component| component.drive).collect();
+    Ok(NewFiles { shape: segment.shape, drives })
 }
 
 /// The segments of a file, or of all files below a directory.
@@ -208,19 +234,14 @@ fn record_of(
         Target::Node(file) => (*file, braid_layout::FileId(0), Vec::new()),
         Target::Name(parent, name) => (braid_layout::FileId(0), *parent, name.clone()),
     };
-    let of = |promise: &braid_admission::DrivePromise| match request.direction {
-        DataDirection::Read => promise.read,
-        DataDirection::Write => promise.write,
-    };
-    let promises = || admitted.promises.iter().filter_map(of);
+    let carried = Carried::of(admitted, request.direction, request.streams);
     let shape = match (&admitted.plan, &subject.about) {
         (Some(new), _) => ShapeSpec::from(new.shape),
         (None, What::Segments(segments)) => {
             segments.first().map_or(ShapeSpec::DEFAULT, |segment| ShapeSpec::from(segment.shape))
         }
-        (None, What::New) => ShapeSpec::DEFAULT,
+        (None, What::New | What::Again(_)) => ShapeSpec::DEFAULT,
     };
-    let operation = promises().map(|promise| promise.operation_bytes).max().unwrap_or(0);
     ReservationRecord {
         reservation: ReservationId::NONE,
         volume: subject.volume,
@@ -240,15 +261,55 @@ fn record_of(
         shape,
         drives: admitted.plan.as_ref().map(|new| new.drives.clone()).unwrap_or_default(),
         booked: admitted.booking.drives.iter().map(|of| of.drive).collect(),
-        drive_rate: promises().map(|promise| promise.bytes_per_second).max().unwrap_or(0),
-        // Streams may all begin at the same time.
-        drive_burst: promises().map(|promise| promise.burst_bytes).max().unwrap_or(0)
-            + operation.saturating_mul(u64::from(request.streams - 1)),
-        operation_bytes: u32::try_from(operation).unwrap_or(u32::MAX),
+        drive_rate: carried.rate,
+        drive_burst: carried.burst,
+        operation_bytes: carried.operation_bytes,
         buffer_bytes: admitted.buffer_bytes.saturating_add(bytes_in(request.rate, failover_us)),
         lateness_us: lateness_ns.div_ceil(1000),
         failover_us,
         start_us: (admitted.start_latency_ns + lateness_ns).div_ceil(1000),
+    }
+}
+
+/// The part of a promise that the capabilities of each drive carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Carried {
+    /// Bytes a second.
+    pub(crate) rate: u64,
+    /// Bytes that may come at once.
+    pub(crate) burst: u64,
+    pub(crate) operation_bytes: u32,
+}
+
+impl Carried {
+    /// The most of all drives.
+    pub(crate) fn of(
+        admitted: &braid_admission::Admitted,
+        direction: DataDirection,
+        streams: u32,
+    ) -> Carried {
+        let of = |promise: &braid_admission::DrivePromise| match direction {
+            DataDirection::Read => promise.read,
+            DataDirection::Write => promise.write,
+        };
+        let promises = || admitted.promises.iter().filter_map(of);
+        let operation = promises().map(|promise| promise.operation_bytes).max().unwrap_or(0);
+        Carried {
+            rate: promises().map(|promise| promise.bytes_per_second).max().unwrap_or(0),
+            // Streams may all begin at the same time.
+            burst: promises().map(|promise| promise.burst_bytes).max().unwrap_or(0)
+                + operation.saturating_mul(u64::from(streams - 1)),
+            operation_bytes: u32::try_from(operation).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// That of a reservation on record.
+    pub(crate) fn on(record: &ReservationRecord) -> Carried {
+        Carried {
+            rate: record.drive_rate,
+            burst: record.drive_burst,
+            operation_bytes: record.operation_bytes,
+        }
     }
 }
 
@@ -260,11 +321,15 @@ fn lines(explanation: &braid_admission::Explanation) -> Vec<String> {
 fn uncalibrated(core: &Core) -> Option<String> {
     let table = core.drives();
     let of = table.iter().filter(|drive| drive.record.replaced_by == DriveId(0));
-    let without = of.filter(|drive| cost_of(drive).is_none()).map(|drive| drive.record.drive);
-    match table.names(without).as_str() {
-        "" => None,
-        names => Some(format!("{names}: not calibrated, and left out (braid drive calibrate)")),
-    }
+    let without = of.filter(|drive| cost_of(drive).is_none());
+    let names: Vec<String> = without.map(|drive| table.name(drive.record.drive)).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "{}: not calibrated, and left out (braid drive calibrate {})",
+            names.join(", "),
+            names.join(" ")
+        )
+    })
 }
 
 fn not_admitted(core: &Core, ledger: &Ledger, request: &ReserveRate, refused: Refused) -> NotAdmitted {
@@ -280,10 +345,15 @@ fn not_admitted(core: &Core, ledger: &Ledger, request: &ReserveRate, refused: Re
         |amount: u64| u64::try_from(u128::from(amount) * 1000 / u128::from(whole.max(1))).unwrap_or(u64::MAX);
     let shown = show(core, resource);
     let detail = match (resource, uncalibrated(core)) {
-        (Resource::Drives | Resource::Survive { .. }, Some(line)) => {
+        (Resource::Drives, line) => {
+            let line = line.map(|line| format!("; {line}")).unwrap_or_default();
+            let are = if free == 1 { "drive is" } else { "drives are" };
+            format!("{free} {are} in service and calibrated, and the plan needs {needed}{line}")
+        }
+        (Resource::Survive { .. }, Some(line)) => {
             format!("{shown} do not suffice; {line}")
         }
-        (Resource::Drives | Resource::Survive { .. }, None) => format!("{shown} do not suffice"),
+        (Resource::Survive { .. }, None) => format!("{shown} do not suffice"),
         _ => format!("{shown} has too little left"),
     };
     NotAdmitted {

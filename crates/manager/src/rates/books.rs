@@ -3,7 +3,7 @@
 
 use braid_admission::{
     About, Access, Answer, Ask, Demand, DriveParts, Ledger, Policy, Prices, ProcessorCost, Qualified, Rail,
-    Terms, quote,
+    Terms, Whole, quote,
 };
 use braid_layout::{DriveId, ReservationId};
 use braid_meta::records::schema::ReservationRecord;
@@ -13,8 +13,10 @@ use braid_meta::rules::space::takes_columns;
 use braid_schedule::cost::SECOND_NS;
 use braid_schedule::{BOOKED_PERMILLE, Charge, Config, DeviceCost, Direction, DirectionCost};
 use braid_wire::capability::DataDirection;
-use braid_wire::control::{DriveBooking, DrivePromise, DriveState, RatePlan};
+use braid_wire::control::{DriveBooking, DrivePromise, DriveState, RatePlan, WholeRate};
 use braid_wire::data::{DiskCharge, DiskCost};
+
+use crate::rates::booking::Carried;
 
 /// Share of each drive that is booked at most, in thousandths.
 pub(crate) const SHARE_PERMILLE: u32 = BOOKED_PERMILLE;
@@ -47,9 +49,10 @@ impl Books {
         gone.into_iter().for_each(|parts| self.ledger.set_drive(DriveParts { alive: false, ..parts }));
         let serves = |drive| table.state(drive, now_ms) == DriveState::Up;
         ended.take_free(now_ms, serves).into_iter().for_each(|id| drop(self.ledger.remove(id.0)));
+        let qualified = table.whole().map(|whole| told_whole(whole).share()).unwrap_or_default();
         for drive in table.iter().filter(|drive| drive.record.replaced_by == DriveId(0)) {
             let state = table.state(drive.record.drive, now_ms);
-            self.ledger.set_drive(parts(drive, state == DriveState::Up));
+            self.ledger.set_drive(parts(drive, state == DriveState::Up, qualified));
             use braid_schedule::Background as Work;
             let standing = share([Work::Scrub, Work::Cleaning, Work::Checkpoint]);
             let rebuild = share([Work::Rebuild]);
@@ -107,7 +110,7 @@ impl Books {
         booking: Option<&braid_admission::Booking>,
     ) -> RatePlan {
         let drive = |of: &braid_admission::DriveBooking| {
-            let worst = of.lost.iter().map(|loss| loss.demand.device_ns).fold(of.healthy.device_ns, u64::max);
+            let worst = of.lost.iter().fold(of.healthy, |worst, loss| worst.max(&loss.demand));
             DrivePromise {
                 drive: of.drive,
                 name: table.name(of.drive),
@@ -115,7 +118,7 @@ impl Books {
                 burst: record.drive_burst,
                 operation_bytes: record.operation_bytes,
                 healthy_permille: permille(Some(of.healthy)),
-                worst_permille: permille(Some(Demand { device_ns: worst, ..Demand::ZERO })),
+                worst_permille: permille(Some(worst)),
             }
         };
         let mut drives: Vec<DrivePromise> =
@@ -167,7 +170,15 @@ impl Books {
 
     /// Enters a reservation on record again, with the layouts and costs of now. While drives are lost it
     /// survives fewer further losses. If it cannot be priced at all, what was booked stays.
-    pub(crate) fn enter(&mut self, record: &ReservationRecord, about: &About, now_ms: u64) {
+    ///
+    /// Returns what its capabilities are to carry from now on; `None`: what they do. A price with drives lost
+    /// is not that of all states.
+    pub(crate) fn enter(
+        &mut self,
+        record: &ReservationRecord,
+        about: &About,
+        now_ms: u64,
+    ) -> Option<Carried> {
         for survive in (0..=record.survive).rev() {
             let ask = Ask {
                 terms: terms(record.direction, record.rate, record.streams, record.period_ms, survive),
@@ -179,10 +190,12 @@ impl Books {
             let quoted = quote(&self.ledger, &mut self.prices, &policy(), &ask);
             if let Ok(Answer::Admitted(admitted)) = quoted {
                 let client = self.booking(record.reservation).and_then(|before| before.client);
+                let carried = Carried::of(&admitted, record.direction, record.streams);
                 self.add(record.reservation, braid_admission::Booking { client, ..admitted.booking });
-                return;
+                return (survive == record.survive && carried.rate > 0).then_some(carried);
             }
         }
+        None
     }
 }
 
@@ -220,7 +233,7 @@ pub(crate) fn lateness_ns(
 }
 
 /// A drive as admission knows it.
-fn parts(drive: &Drive, is_up: bool) -> DriveParts {
+fn parts(drive: &Drive, is_up: bool, qualified: Qualified) -> DriveParts {
     let cost = cost_of(drive);
     let told = drive.parts.as_ref();
     let rail = known(told.map_or(0, |parts| parts.rail_bytes_per_second));
@@ -235,7 +248,7 @@ fn parts(drive: &Drive, is_up: bool) -> DriveParts {
         drive: drive.record.drive,
         domain: vec![drive.record.rack.clone(), drive.record.host.clone()],
         cost: cost.unwrap_or(DeviceCost::FREE),
-        qualified: Qualified::default(),
+        qualified,
         service_permille: told.map_or(1000, |parts| parts.derate),
         rail: Rail { in_bytes_per_second: rail, out_bytes_per_second: rail },
         processor: processor.filter(|cost| cost.request_ns > 0),
@@ -243,6 +256,15 @@ fn parts(drive: &Drive, is_up: bool) -> DriveParts {
         // New files go elsewhere; what exists there goes on.
         free_bytes: if takes_columns(drive) { drive.free_bytes } else { 0 },
         alive: is_up && cost.is_some(),
+    }
+}
+
+/// The rates of the whole as admission knows them.
+pub(crate) fn told_whole(whole: &WholeRate) -> Whole {
+    Whole {
+        read_bytes_per_second: whole.read_bytes_per_second,
+        write_bytes_per_second: whole.write_bytes_per_second,
+        drives: u32::try_from(whole.drives.len()).unwrap_or(u32::MAX),
     }
 }
 
@@ -278,8 +300,9 @@ fn share<const N: usize>(works: [braid_schedule::Background; N]) -> Demand {
     Demand { device_ns: permille * (SECOND_NS / 1000), ..Demand::ZERO }
 }
 
-/// Device time of a second, in thousandths, rounded up.
+/// Part of what the drive can do, in thousandths, rounded up: of its disk's time or of its qualified rate,
+/// whichever is used up more.
 fn permille(demand: Option<Demand>) -> u32 {
-    let device_ns = demand.map_or(0, |demand| demand.device_ns);
-    u32::try_from((device_ns * 1000).div_ceil(SECOND_NS)).unwrap_or(u32::MAX)
+    let busy_ns = demand.map_or(0, |demand| demand.device_ns.max(demand.whole_ns));
+    u32::try_from((busy_ns * 1000).div_ceil(SECOND_NS)).unwrap_or(u32::MAX)
 }

@@ -13,7 +13,7 @@ use braid_meta::tree::shapes::from_spec;
 use braid_wire::Refusal;
 
 use crate::core::Core;
-use crate::rates::booking::{on_record, segments_under};
+use crate::rates::booking::{Carried, on_record, segments_under};
 use crate::rates::books::Books;
 
 /// Returns true if a reservation's time is over, or nobody has claimed it in time.
@@ -70,16 +70,24 @@ pub(crate) async fn follow(
         tracing::info!(reservation = %id, "what a rate was reserved for is gone: the reservation ends");
         return end_if(core, books, id, |_, _| true).await;
     };
-    books.enter(&record, &about, core.now_ms());
+    let before = Carried::on(&record);
+    let carried = books.enter(&record, &about, core.now_ms()).unwrap_or(before);
     // Drives that are only away hold the promise too: they come back.
     let booked = drives_of(&about);
-    if booked != record.booked || planned != record.drives {
+    if booked != record.booked || planned != record.drives || carried != before {
         record.booked = booked;
         let drives = record.drives.clone();
         let booked = record.booked.clone();
         let moved = move |_: &Core, tx: &mut Tx| {
             let record = on_record(tx, id)?;
-            let record = record.map(|record| ReservationRecord { booked, drives, ..record });
+            let record = record.map(|record| ReservationRecord {
+                booked,
+                drives,
+                drive_rate: carried.rate,
+                drive_burst: carried.burst,
+                operation_bytes: carried.operation_bytes,
+                ..record
+            });
             record.iter().for_each(|record| tx.set(key::reservation(id), record));
             Ok(record)
         };

@@ -1,10 +1,12 @@
 //! The reservation under which a file is opened or made.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use braid_layout::{ColumnMask, DriveId, FileId, ReservationId, Shape};
 use braid_meta::records::schema::{InodeRecord, ReservationRecord, key};
 use braid_meta::records::tx::Tx;
+use braid_meta::rules::space::takes_columns;
 use braid_meta::tree::view::Opener;
 use braid_wire::Refusal;
 use braid_wire::capability::DataDirection;
@@ -73,15 +75,26 @@ pub(crate) fn shape_of(reserved: Option<&ReservationRecord>, asked: &ShapeSpec) 
 }
 
 /// The drives of a file that is made under a reservation: those of its plan, if as many of them are up as its
-/// shape can do with. `None`: the file is placed like any other.
+/// shape can do with. `None`: the file is placed like any other, as one of them is to be avoided: it is
+/// drained, has no room, or has refused the file's bytes.
 pub(crate) fn place(
     core: &Core,
     reserved: Option<&ReservationRecord>,
     shape: &Shape,
+    avoid: &BTreeSet<DriveId>,
 ) -> Option<(Vec<DriveId>, ColumnMask)> {
     let record = reserved.filter(|record| record.drives.len() == usize::from(shape.width()))?;
     let now_ms = core.now_ms();
     let table = core.drives();
+    let takes = |drive: &DriveId| {
+        !avoid.contains(drive)
+            && table
+                .drive(*drive)
+                .is_some_and(|known| table.state(*drive, now_ms) == DriveState::Away || takes_columns(known))
+    };
+    if !record.drives.iter().all(takes) {
+        return None;
+    }
     let states = || record.drives.iter().map(|&drive| table.state(drive, now_ms));
     let is_there = |state| matches!(state, DriveState::Up | DriveState::Away);
     if !states().all(is_there) {

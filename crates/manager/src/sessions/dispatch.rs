@@ -16,7 +16,7 @@ use crate::asker::asked_by;
 use crate::columns::{drain, filling, heal, healing, relayout, replacement};
 use crate::core::Core;
 use crate::files::{endings, opens};
-use crate::rates::reserve;
+use crate::rates::{qualify, reserve};
 use crate::restore::{backup, compare};
 use crate::sessions::{bulk, callbacks, locking, members, names, operation_turns, scrub, sisters, status};
 
@@ -185,6 +185,7 @@ async fn handle(
         R::Reservations(_) => Ok(reserve::list(core).await?.into()),
         R::ExtendReservation(extend) => Ok(reserve::extend(core, extend).await?.into()),
         R::EndReservation(end) => done(reserve::end(core, asked.once()?, end).await),
+        R::Qualify(asked) => Ok(qualify::answer(core, asked).await?.into()),
         R::LatenessReport(report) => done(reserve::report(core, &report)),
 
         R::Watch(watch) => Ok(callbacks::watch(core, watch).await?.into()),

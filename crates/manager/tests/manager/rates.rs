@@ -199,3 +199,140 @@ async fn what_has_ended_is_free_once_the_drives_know() {
     })
     .await;
 }
+
+async fn qualify(client: &mut Client, act: QualifyAct, whole: Option<WholeRate>) -> Qualified {
+    match client.ask(Qualify { act, whole }).await {
+        Ok(ControlReply::Qualified(reply)) => reply,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The rates of the whole of these drives.
+fn whole(cluster: &Cluster, rate: u64) -> Option<WholeRate> {
+    Some(WholeRate {
+        read_bytes_per_second: rate,
+        write_bytes_per_second: rate,
+        measured_ms: 0,
+        drives: cluster.drives.iter().map(|drive| drive.id).collect(),
+        by: "here".to_owned(),
+    })
+}
+
+#[tokio::test]
+async fn the_whole_bounds_what_is_admitted_and_outlives_a_restart() {
+    let mut cluster = Cluster::new(5, raid5(2)).await;
+    let mut client = cluster.manager.client().await;
+    calibrated(&mut client).await;
+    let trial = |rate| ReserveRate { trial: true, ..ask("cam", rate) };
+    let rate = 50_000_000;
+    assert!(reserve(&mut client, trial(rate)).await.admitted.is_some(), "the parts can do it");
+    assert_eq!(qualify(&mut client, QualifyAct::Look, None).await.whole, None);
+    let kept = qualify(&mut client, QualifyAct::Keep, whole(&cluster, 50_000_000)).await;
+    assert_eq!(kept.refused, "");
+    let kept = kept.whole.expect("it is kept");
+    assert!(kept.measured_ms > 0 && kept.by == "here", "{kept:?}");
+    for restarted in [false, true] {
+        if restarted {
+            cluster = cluster.restart_manager().await;
+            client = cluster.manager.client().await;
+            calibrated(&mut client).await;
+            client
+                .until("up", |status| status.drives.iter().all(|drive| drive.state == DriveState::Up))
+                .await;
+        }
+        assert_eq!(qualify(&mut client, QualifyAct::Look, None).await.whole.as_ref(), Some(&kept));
+        let refused = reserve(&mut client, trial(rate)).await.refused.expect("together they cannot");
+        assert!(refused.resource.contains("qualified rate"), "restarted: {restarted}: {refused:?}");
+        let best = refused.offers.iter().find(|offer| offer.begins_ms == 0).expect("something is free").rate;
+        assert!(reserve(&mut client, trial(best)).await.admitted.is_some());
+    }
+    assert_eq!(qualify(&mut client, QualifyAct::Forget, None).await.whole, None);
+    assert!(reserve(&mut client, trial(rate)).await.admitted.is_some(), "it is forgotten");
+}
+
+#[tokio::test]
+async fn a_whole_that_is_far_off_is_refused_unless_it_is_insisted_on() {
+    let cluster = Cluster::new(5, raid5(2)).await;
+    let mut client = cluster.manager.client().await;
+    calibrated(&mut client).await;
+    // Each disk does 200 MB/s.
+    let above = qualify(&mut client, QualifyAct::Keep, whole(&cluster, 1_300_000_000)).await;
+    assert!(above.refused.contains("by their own parts") && above.whole.is_none(), "{above:?}");
+    let good = qualify(&mut client, QualifyAct::Keep, whole(&cluster, 1_000_000_000)).await;
+    assert_eq!(good.refused, "");
+    let low = qualify(&mut client, QualifyAct::Keep, whole(&cluster, 90_000_000)).await;
+    assert!(low.refused.contains("10 times"), "{low:?}");
+    assert_eq!(low.whole, good.whole, "the last good one stays");
+    let anyway = qualify(&mut client, QualifyAct::KeepAnyway, whole(&cluster, 90_000_000)).await;
+    assert_eq!(anyway.whole.expect("kept").read_bytes_per_second, 90_000_000);
+    let act = QualifyAct::KeepAnyway;
+    let of = |drives: Vec<DriveId>| whole(&cluster, 1).map(|whole| WholeRate { drives, ..whole });
+    let twice = cluster.drives[0].id;
+    for whole in [None, whole(&cluster, 0), of(vec![]), of(vec![twice, twice])] {
+        assert_eq!(client.refused(Qualify { act, whole }).await.reason, Reason::Malformed);
+    }
+    let stranger = of(vec![DriveId(99)]);
+    assert_eq!(client.refused(Qualify { act, whole: stranger }).await.reason, Reason::NoDrive);
+}
+
+#[tokio::test]
+async fn too_few_drives_are_told_by_number() {
+    let cluster = Cluster::new(3, raid5(2)).await;
+    let mut client = cluster.manager.client().await;
+    calibrated(&mut client).await;
+    let asked = ReserveRate { shape: raid5(6), ..ask("cam", 1000) };
+    let refused = reserve(&mut client, asked).await.refused.expect("there are three");
+    assert_eq!(refused.detail, "3 drives are in service and calibrated, and the plan needs 7");
+}
+
+#[tokio::test]
+async fn a_file_that_exists_is_priced_and_written_where_it_is() {
+    let cluster = Cluster::new(5, raid5(2)).await;
+    let mut client = cluster.manager.client().await;
+    calibrated(&mut client).await;
+    let file = client.create("cam").await;
+    client.done(release(&file, true)).await;
+    let lies: BTreeSet<DriveId> = file.stat.segments[0].columns.iter().map(|column| column.drive).collect();
+    let row = reserve(&mut client, ask("cam", 1_000_000)).await.admitted.expect("it fits");
+    let booked: BTreeSet<DriveId> = row.plan.drives.iter().map(|drive| drive.drive).collect();
+    assert_eq!((row.plan.shape.k, booked), (2, lies.clone()), "in its own layout");
+    let again = opened(client.patient(open("cam", Access::Write, false)).await.unwrap());
+    assert_eq!(carried(&again), (BTreeSet::from([row.reservation]), lies), "the promise holds");
+}
+
+#[tokio::test]
+async fn a_file_is_not_made_on_a_drive_of_the_plan_that_is_drained() {
+    let cluster = Cluster::new(5, raid5(2)).await;
+    let mut client = cluster.manager.client().await;
+    calibrated(&mut client).await;
+    let asked = ReserveRate { shape: raid5(2), ..ask("cam", 1_000_000) };
+    let row = reserve(&mut client, asked).await.admitted.expect("it fits");
+    let drained = &row.plan.drives[0];
+    client.ask(DrainDrive { drive: drained.name.clone(), drain: true }).await.unwrap();
+    let file = client.create("cam").await;
+    let lies = file.stat.segments[0].columns.iter().map(|column| column.drive).collect::<Vec<_>>();
+    assert!(!lies.contains(&drained.drive), "{lies:?}");
+}
+
+#[tokio::test]
+async fn what_drives_promise_follows_the_layouts() {
+    let cluster = Cluster::new(5, raid5(4)).await;
+    let mut client = cluster.manager.client().await;
+    calibrated(&mut client).await;
+    let wide = client.create("wide").await;
+    client.done(release(&wide, true)).await;
+    let asked = ReserveRate { direction: DataDirection::Read, ..ask("", 10_000_000) };
+    let before = reserve(&mut client, asked).await.admitted.expect("it fits").plan.drives[0].rate;
+    let narrow = Open { shape: raid5(2), ..open("narrow", Access::Write, true) };
+    let narrow = opened(client.patient(narrow).await.unwrap());
+    client.done(release(&narrow, true)).await;
+    // With a drive lost, half of the file comes from each of two, where there was a fourth.
+    eventually("the drives of the narrow file promise more", || async {
+        let mut client = cluster.manager.client().await;
+        list(&mut client).await.reservations[0].plan.drives.iter().all(|drive| drive.rate > before)
+    })
+    .await;
+    let reader = opened(client.ask(open("narrow", Access::Read, false)).await.unwrap());
+    let carried = reader.grants.iter().flatten().flatten().next().expect("granted").capability.promise;
+    assert!(carried.rate > before, "{carried:?}");
+}

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use braid_layout::DriveId;
-use braid_wire::control::{DriveState, FileSystem, Heartbeat, Latency, ProcessMark};
+use braid_wire::control::{DriveState, FileSystem, Heartbeat, Latency, ProcessMark, WholeRate};
 use braid_wire::data::{DriveParts, ScrubState};
 use braid_wire::{Reason, Refusal};
 
@@ -56,6 +56,8 @@ pub struct DriveTable {
     started_ms: u64,
     pauses: Arc<Pauses>,
     drives: BTreeMap<DriveId, Drive>,
+    /// The rates of all drives together, once they were measured.
+    whole: Option<WholeRate>,
 }
 
 #[derive(Debug)]
@@ -133,7 +135,7 @@ pub fn margin_ms(lease_ms: u64) -> u64 {
 impl DriveTable {
     /// An empty table of a manager that started at `started_ms`.
     pub fn new(lease_ms: u32, started_ms: u64, pauses: Arc<Pauses>) -> DriveTable {
-        DriveTable { lease_ms: u64::from(lease_ms), started_ms, pauses, drives: BTreeMap::new() }
+        DriveTable { lease_ms: u64::from(lease_ms), started_ms, pauses, drives: BTreeMap::new(), whole: None }
     }
 
     /// Length of a heartbeat lease, in milliseconds.
@@ -308,6 +310,16 @@ impl DriveTable {
         if let Some(known) = self.drives.get_mut(&drive) {
             known.parts = Some(parts);
         }
+    }
+
+    /// The rates of all drives together, once they were measured.
+    pub fn whole(&self) -> Option<&WholeRate> {
+        self.whole.as_ref()
+    }
+
+    /// Takes over the rates of all drives together, or that they are not known, once that is durable.
+    pub fn set_whole(&mut self, whole: Option<WholeRate>) {
+        self.whole = whole;
     }
 
     /// Removes a drive that does not belong to this cluster any more.

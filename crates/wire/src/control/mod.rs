@@ -63,8 +63,9 @@ pub use names::{
 pub use relayout::{Relayout, RelayoutReply, RelayoutRow, Relayouts, RelayoutsReply};
 pub use reservation::{
     CounterOffer, DriveBooking, DrivePromise, ENDED_TOLD_MAX, EndReservation, ExtendReservation,
-    HandlePromise, Lateness, LatenessReport, NotAdmitted, PROMISES_TOLD_MAX, PromiseRow, RESERVATIONS_MAX,
-    RatePlan, RateReserved, ReservationReply, ReservationRow, Reservations, ReserveRate,
+    HandlePromise, Lateness, LatenessReport, MEASURED_BY_BYTES_MAX, NotAdmitted, PROMISES_TOLD_MAX,
+    PromiseRow, Qualified, Qualify, QualifyAct, RESERVATIONS_MAX, RatePlan, RateReserved, ReservationReply,
+    ReservationRow, Reservations, ReserveRate, WholeRate,
 };
 pub use rules::Rules;
 pub use shape::ShapeSpec;
@@ -229,6 +230,8 @@ message_set! {
         EndReservation(EndReservation) = 0x0265,
         /// Report the lateness of a reserved handle: Done.
         LatenessReport(LatenessReport) = 0x0266,
+        /// Keep, tell or forget what all drives do together: Qualified.
+        Qualify(Qualify) = 0x0267,
         /// Wait for news of watched objects: News.
         Watch(Watch) = 0x0268,
         /// Lock bytes of a file: Locked.
@@ -303,6 +306,8 @@ message_set! {
         RateReserved(RateReserved) = 0x8262,
         /// Reservations, and the bookings of drives.
         Reservations(ReservationReply) = 0x8263,
+        /// The rates of the whole.
+        Qualified(Qualified) = 0x8267,
         /// Changes of watched objects.
         News(News) = 0x8268,
         /// The outcome of a lock request.

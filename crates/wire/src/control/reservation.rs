@@ -15,6 +15,8 @@ pub const PROMISES_TOLD_MAX: usize = 1000;
 pub const ENDED_TOLD_MAX: usize = 1000;
 /// Maximum number of reservations that are in force at a time.
 pub const RESERVATIONS_MAX: usize = 10_000;
+/// Maximum length of the text that says who measured the whole, in bytes.
+pub const MEASURED_BY_BYTES_MAX: usize = 1000;
 
 record! {
     /// Asks for a data rate. The rate is admitted whole, or refused with the reason and other offers.
@@ -39,7 +41,8 @@ record! {
         claim_ms: u64,
         /// Rate of the client's rail, in bytes a second; 0: not known, and not checked.
         rail: u64,
-        /// Shape of new files, with fields left open; for a file that exists it is ignored.
+        /// Shape of new files, with fields left open. With all open, the name of a file that exists means its
+        /// own.
         shape: ShapeSpec,
         /// True to book nothing: the answer tells what would be booked.
         trial: bool,
@@ -121,9 +124,9 @@ record! {
         burst: u64,
         /// Bytes of an operation.
         operation_bytes: u32,
-        /// Thousandths of the drive's disk time that are booked while nothing is lost.
+        /// Thousandths of what the drive can do that are booked while nothing is lost.
         healthy_permille: u32,
-        /// Thousandths of the drive's disk time that are booked at worst.
+        /// Thousandths of what the drive can do that are booked at worst.
         worst_permille: u32,
     }
 }
@@ -237,12 +240,63 @@ record! {
         drive: DriveId,
         /// The drive's name.
         name: String,
-        /// Thousandths of its disk time while nothing is lost.
+        /// Thousandths of what it can do while nothing is lost.
         healthy_permille: u32,
-        /// Thousandths of its disk time at worst.
+        /// Thousandths of what it can do at worst.
         worst_permille: u32,
         /// Thousandths of its measured rate that the drive can do at present; below 1000 it is slower.
         able_permille: u32,
+    }
+}
+
+record! {
+    /// The rates that all drives reach together, as a realistic run found them. Drives that took part share
+    /// them equally: none is booked for more than its share, nor for more than its own parts can do.
+    pub struct WholeRate {
+        /// Bytes a second that the drives send, with nothing written.
+        read_bytes_per_second: u64,
+        /// Bytes a second that the drives take in, parity included, with nothing read.
+        write_bytes_per_second: u64,
+        /// Manager time of the result, in milliseconds. The manager sets it.
+        measured_ms: u64,
+        /// The drives that took part.
+        drives: Vec<DriveId>,
+        /// The machine or machines that read and wrote, for people.
+        by: String,
+    }
+}
+
+choice! {
+    /// The action that a [`Qualify`] asks for.
+    pub enum QualifyAct {
+        /// Only tell the rates that are known.
+        Look = 0,
+        /// Keep new rates, unless they are far from the last ones, or from what the drives' parts can do.
+        Keep = 1,
+        /// Keep new rates, whatever they are.
+        KeepAnyway = 2,
+        /// Forget the rates: drives are booked by their parts alone.
+        Forget = 3,
+    }
+}
+
+record! {
+    /// Keeps, tells or forgets the rates of the whole.
+    pub struct Qualify {
+        /// The action asked for.
+        act: QualifyAct,
+        /// The new rates, to be kept; none for another action.
+        whole: Option<WholeRate>,
+    }
+}
+
+record! {
+    /// The answer to [`Qualify`].
+    pub struct Qualified {
+        /// The rates of the whole that are known now.
+        whole: Option<WholeRate>,
+        /// The reason why new rates were not kept, for people; empty: they were, or there were none.
+        refused: String,
     }
 }
 

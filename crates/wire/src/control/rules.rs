@@ -116,6 +116,7 @@ impl ControlRequest {
             R::ExtendReservation(_) => CLIENT,
             R::EndReservation(_) => CLIENT.once(),
             R::LatenessReport(_) => CLIENT.in_batch(),
+            R::Qualify(_) => CLIENT,
 
             R::Watch(_) => CLIENT,
             R::Lock(_) => CLIENT.in_batch().waits(),

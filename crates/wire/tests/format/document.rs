@@ -122,6 +122,7 @@ fn parts() {
         "ScrubPhase",
         "DiskCharge",
         "CalibrateAct",
+        "QualifyAct",
         "Want",
         "LeaseKind",
         "Protection",

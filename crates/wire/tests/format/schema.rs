@@ -6,7 +6,7 @@ use braid_wire::capability::{Authority, Capability, DataDirection, LeaseKind, Pr
 use braid_wire::codec::Record;
 use braid_wire::control::{
     self, Access, Admission, ControlHead, Cut, DriveState, Ending, EntryKind, LockHow, LockKind, LockState,
-    RenameHow, RequestHead, Turn, UnlinkOnly, XattrHow,
+    QualifyAct, RenameHow, RequestHead, Turn, UnlinkOnly, XattrHow,
 };
 use braid_wire::data::{
     self, CalibrateAct, DiskCharge, Expect, Hello, Listing, PeerRole, ReplyHead, ScrubAct, ScrubPhase,
@@ -113,6 +113,7 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         control::DriveBooking,
         control::PromiseRow,
         control::HandlePromise,
+        control::WholeRate,
     ]
     .to_vec()
 }
@@ -152,6 +153,7 @@ pub(crate) fn choice(name: &str) -> Option<Vec<(u8, &'static str)>> {
         ScrubPhase,
         DiskCharge,
         CalibrateAct,
+        QualifyAct,
         Want,
         LeaseKind,
         Protection,
