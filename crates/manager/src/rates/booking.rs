@@ -190,7 +190,7 @@ fn add_segments(
 }
 
 /// A segment of this shape, on these drives.
-fn segment_on(shape: Shape, drives: &[DriveId]) -> Segment {
+pub(crate) fn segment_on(shape: Shape, drives: &[DriveId]) -> Segment {
     let component = |&drive: &DriveId| Component { drive, object: ObjectId(1) };
     Segment { start: 0, end: u64::MAX, shape, components: drives.iter().map(component).collect() }
 }

@@ -169,16 +169,9 @@ impl Books {
     }
 
     /// Enters a reservation on record again, with the layouts and costs of now. While drives are lost it
-    /// survives fewer further losses. If it cannot be priced at all, what was booked stays.
-    ///
-    /// Returns what its capabilities are to carry from now on; `None`: what they do. A price with drives lost
-    /// is not that of all states.
-    pub(crate) fn enter(
-        &mut self,
-        record: &ReservationRecord,
-        about: &About,
-        now_ms: u64,
-    ) -> Option<Carried> {
+    /// survives fewer further losses. If it cannot be priced at all, what was booked stays; and so it does if
+    /// the files lie on further drives now, and these have no room for it.
+    pub(crate) fn enter(&mut self, record: &ReservationRecord, about: &About, now_ms: u64) -> Entered {
         for survive in (0..=record.survive).rev() {
             let ask = Ask {
                 terms: terms(record.direction, record.rate, record.streams, record.period_ms, survive),
@@ -191,12 +184,29 @@ impl Books {
             if let Ok(Answer::Admitted(admitted)) = quoted {
                 let client = self.booking(record.reservation).and_then(|before| before.client);
                 let carried = Carried::of(&admitted, record.direction, record.streams);
-                self.add(record.reservation, braid_admission::Booking { client, ..admitted.booking });
-                return (survive == record.survive && carried.rate > 0).then_some(carried);
+                let booking = braid_admission::Booking { client, ..admitted.booking };
+                let before = self.ledger.remove(record.reservation.0);
+                let grows = booking.drives.iter().any(|of| !record.booked.contains(&of.drive));
+                if let Some(before) = before.filter(|_| grows && self.ledger.check(&booking).is_err()) {
+                    self.add(record.reservation, before);
+                    return Entered { is_booked: false, carried: None };
+                }
+                self.add(record.reservation, booking);
+                let is_whole = survive == record.survive && carried.rate > 0;
+                return Entered { is_booked: true, carried: is_whole.then_some(carried) };
             }
         }
-        None
+        Entered { is_booked: true, carried: None }
     }
+}
+
+/// The outcome of [`Books::enter`].
+pub(crate) struct Entered {
+    /// The drives of all files are booked, as far as they can be priced.
+    pub(crate) is_booked: bool,
+    /// What capabilities are to carry from now on; `None`: what they do. A price with drives lost is not that
+    /// of all states.
+    pub(crate) carried: Option<Carried>,
 }
 
 pub(crate) fn terms(direction: DataDirection, rate: u64, streams: u32, period_ms: u32, survive: u8) -> Terms {
@@ -305,4 +315,82 @@ fn share<const N: usize>(works: [braid_schedule::Background; N]) -> Demand {
 fn permille(demand: Option<Demand>) -> u32 {
     let busy_ns = demand.map_or(0, |demand| demand.device_ns.max(demand.whole_ns));
     u32::try_from((busy_ns * 1000).div_ceil(SECOND_NS)).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_layout::{FileId, Scheme, Shape, VolumeId};
+    use braid_wire::control::ShapeSpec;
+
+    use super::*;
+    use crate::rates::booking::segment_on;
+
+    fn drive(number: u128) -> DriveParts {
+        let way = DirectionCost { operation_ns: 100_000, bytes_per_second: 100_000_000 };
+        DriveParts {
+            drive: DriveId(number),
+            domain: Vec::new(),
+            cost: DeviceCost { charge: Charge::Larger, read: way, write: way, sync_ns: 100_000 },
+            qualified: Qualified::default(),
+            service_permille: 1000,
+            rail: Rail { in_bytes_per_second: None, out_bytes_per_second: None },
+            processor: None,
+            moved_permille: 0,
+            free_bytes: u64::MAX,
+            alive: true,
+        }
+    }
+
+    /// A rate for reading what exists, booked on these drives.
+    fn record(id: u64, rate: u64, booked: &[DriveId]) -> ReservationRecord {
+        ReservationRecord {
+            reservation: ReservationId(id),
+            volume: VolumeId(1),
+            file: FileId(1),
+            parent: FileId(0),
+            name: Vec::new(),
+            path: Vec::new(),
+            direction: DataDirection::Read,
+            rate,
+            streams: 1,
+            period_ms: 100,
+            survive: 0,
+            rail: 0,
+            begun_ms: 0,
+            ends_ms: 10_000,
+            claim_until_ms: 0,
+            shape: ShapeSpec::DEFAULT,
+            drives: Vec::new(),
+            booked: booked.to_vec(),
+            drive_rate: rate,
+            drive_burst: 0,
+            operation_bytes: 0,
+            buffer_bytes: 0,
+            lateness_us: 0,
+            failover_us: 0,
+            start_us: 0,
+        }
+    }
+
+    fn files(drives: &[u128]) -> About {
+        let shape = Shape::new(Scheme::Raid0, 1, 0, 1 << 16).expect("a shape");
+        About::Segments(drives.iter().map(|number| segment_on(shape, &[DriveId(*number)])).collect())
+    }
+
+    #[test]
+    fn a_rate_grows_onto_further_drives_only_where_there_is_room() {
+        let mut books = Books::default();
+        [1, 2, 3].into_iter().for_each(|number| books.ledger.set_drive(drive(number)));
+        let most = record(1, 70_000_000, &[DriveId(2)]);
+        assert!(books.enter(&most, &files(&[2]), 0).is_booked);
+        let rate = record(2, 40_000_000, &[DriveId(1)]);
+        assert!(books.enter(&rate, &files(&[1]), 0).is_booked);
+        let full = books.ledger.load(DriveId(2), &[]);
+        // A file is made on a drive that has no room, and one on a drive that has.
+        assert!(!books.enter(&rate, &files(&[1, 2]), 0).is_booked);
+        assert_eq!(books.ledger.load(DriveId(2), &[]), full);
+        assert!(books.booking(ReservationId(2)).is_some(), "what was booked stays");
+        assert!(books.enter(&rate, &files(&[1, 3]), 0).is_booked);
+        assert_ne!(books.ledger.load(DriveId(3), &[]), Some(Demand::ZERO));
+    }
 }

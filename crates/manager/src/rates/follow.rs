@@ -10,7 +10,7 @@ use braid_meta::records::schema::{ReservationRecord, key};
 use braid_meta::records::tx::Tx;
 use braid_meta::rules::reservations::Target;
 use braid_meta::tree::shapes::from_spec;
-use braid_wire::Refusal;
+use braid_wire::{Reason, Refusal};
 
 use crate::core::Core;
 use crate::rates::booking::{Carried, on_record, segments_under};
@@ -66,14 +66,26 @@ pub(crate) async fn follow(
         *drive = core.drives().successor(*drive);
     }
     let looked_at = record.clone();
-    let Some(about) = core.read(move |core, tx| about(core, tx, &looked_at)).await? else {
-        tracing::info!(reservation = %id, "what a rate was reserved for is gone: the reservation ends");
-        return end_if(core, books, id, |_, _| true).await;
+    let about = match core.read(move |core, tx| about(core, tx, &looked_at)).await? {
+        Found::Files(about) => about,
+        Found::Nothing => {
+            tracing::info!(reservation = %id, "what a rate was reserved for is gone: the reservation ends");
+            return end_if(core, books, id, |_, _| true).await;
+        }
+        Found::Unknown(why) => {
+            note_risk(
+                core,
+                id,
+                format!("what lies below it cannot be priced, and what was booked stays: {why}"),
+            );
+            return Ok(());
+        }
     };
     let before = Carried::on(&record);
-    let carried = books.enter(&record, &about, core.now_ms()).unwrap_or(before);
+    let entered = books.enter(&record, &about, core.now_ms());
+    let carried = entered.carried.unwrap_or(before);
     // Drives that are only away hold the promise too: they come back.
-    let booked = drives_of(&about);
+    let booked = if entered.is_booked { drives_of(&about) } else { record.booked.clone() };
     if booked != record.booked || planned != record.drives || carried != before {
         record.booked = booked;
         let drives = record.drives.clone();
@@ -96,9 +108,20 @@ pub(crate) async fn follow(
         };
         core.write_then(moved, keep).await?;
     }
-    let risk = books.risk(&core.drives(), core.now_ms(), &record);
+    let risk = if entered.is_booked {
+        books.risk(&core.drives(), core.now_ms(), &record)
+    } else {
+        "files below it lie on drives that have no room for the rate: those are read as best effort"
+            .to_owned()
+    };
     note_risk(core, id, risk);
     Ok(())
+}
+
+/// Notes what is at risk for a reservation whose files were looked at not long ago.
+pub(crate) fn look(core: &Core, books: &Books, record: &ReservationRecord) {
+    let risk = books.risk(&core.drives(), core.now_ms(), record);
+    note_risk(core, record.reservation, risk);
 }
 
 fn note_risk(core: &Core, id: ReservationId, risk: String) {
@@ -113,24 +136,37 @@ fn note_risk(core: &Core, id: ReservationId, risk: String) {
     }
 }
 
-/// The files of a reservation: as its plan has them, or those that exist; `None`: its place is gone.
-fn about(core: &Core, tx: &Tx, record: &ReservationRecord) -> Result<Option<About>, Refusal> {
+/// What there is of a reservation's files.
+enum Found {
+    /// The files, as the plan has them or as they exist. A directory may have none for a while.
+    Files(About),
+    /// Its place is gone.
+    Nothing,
+    /// There are too many, or they cannot be read; the text says why.
+    Unknown(String),
+}
+
+/// The files of a reservation.
+fn about(core: &Core, tx: &Tx, record: &ReservationRecord) -> Result<Found, Refusal> {
     let target = Target::of(record);
     let (Target::Node(at) | Target::Name(at, _)) = &target;
     let lives = inodes::find(tx, *at)?.is_some_and(|inode| inode.lives());
     if !lives || tx.get(&key::volume(record.volume))?.is_none() {
-        return Ok(None);
+        return Ok(Found::Nothing);
     }
     if record.drives.is_empty() {
-        // A directory may be empty for a while.
         let segments = match target {
-            Target::Node(file) => segments_under(core, tx, file).unwrap_or_default(),
-            Target::Name(..) => Vec::new(),
+            Target::Node(file) => segments_under(core, tx, file),
+            Target::Name(..) => Ok(Vec::new()),
         };
-        return Ok(Some(About::Segments(segments)));
+        return Ok(match segments {
+            Ok(segments) => Found::Files(About::Segments(segments)),
+            Err(refusal) if refusal.reason == Reason::NotFound => Found::Files(About::Segments(Vec::new())),
+            Err(refusal) => Found::Unknown(refusal.detail),
+        });
     }
     let shape = from_spec(&record.shape, &record.shape)?;
-    Ok(Some(About::Planned(NewFiles { shape, drives: record.drives.clone() })))
+    Ok(Found::Files(About::Planned(NewFiles { shape, drives: record.drives.clone() })))
 }
 
 /// The drives that files have columns on, each once.

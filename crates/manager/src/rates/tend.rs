@@ -12,14 +12,18 @@ use braid_wire::Refusal;
 
 use crate::core::Core;
 use crate::jobs::{Again, Job};
-use crate::rates::follow::{end_over, follow, is_over};
+use crate::rates::follow::{end_over, follow, is_over, look};
 
 /// Interval between two rounds.
 const ROUND: Duration = Duration::from_secs(1);
+/// Rounds between two looks at what lies below directories that a rate for reading is for.
+const WALK_EVERY: u64 = 10;
 
 /// The job that tends reservations.
 #[derive(Default)]
-pub(crate) struct TendRates;
+pub(crate) struct TendRates {
+    rounds: u64,
+}
 
 impl Job for TendRates {
     const NAME: &'static str = "rates";
@@ -30,6 +34,9 @@ impl Job for TendRates {
         if core.reservations().is_empty() {
             return Ok(Again::In(ROUND));
         }
+        // Directories may be large: what lies below them is looked at less often.
+        let walks = self.rounds.is_multiple_of(WALK_EVERY);
+        self.rounds += 1;
         let mut books = core.books.lock().await;
         books.refresh(&core.drives(), &mut core.ended_rates(), core.now_ms());
         let now_ms = core.now_ms();
@@ -38,6 +45,8 @@ impl Job for TendRates {
         for record in records {
             if is_over(&record, now_ms) {
                 end_over(core, &mut books, record.reservation).await?;
+            } else if record.drives.is_empty() && !walks && books.booking(record.reservation).is_some() {
+                look(core, &books, &record);
             } else {
                 follow(core, &mut books, record).await?;
             }
