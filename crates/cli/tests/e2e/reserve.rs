@@ -222,6 +222,8 @@ fn streams_are_recorded_and_played_under_reservations() {
 
     // A rate that cannot be had is refused, and nothing stays booked.
     cluster.line("stream play braid://main/one --rate 90GB/s").failed(15, "instead: ");
+    cluster.line("stream record --test-data braid://main/new/deep/ --rate 90GB/s").failed(15, "instead: ");
+    cluster.line("ls braid://main/new").failed(3, "new");
     cluster.line("stream play braid://main/gone --rate 1MB/s").failed(3, "gone");
     cluster.line("stream play braid://main/one --streams 2 --rate 1MB/s --to -").failed(2, "--to");
     cluster.line("stream record braid://main/x --rate 1MB/s").failed(2, "--test-data");
