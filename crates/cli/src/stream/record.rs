@@ -6,6 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use braid_client::{Client, Kind, Name, OpenOptions, Parents};
 use tokio::runtime::Handle;
@@ -144,6 +145,7 @@ async fn one(client: &Client, run: &Arc<Run>, take: &Take) -> Result<(), Failure
     let options = OpenOptions::new().write(true).create_new(true);
     let file = Arc::new(client.open(&take.name, &options).await?);
     let plan = run.plan(&file);
+    let mut torn_from = u64::MAX;
     let stored = match Feed::begin(&take.source, usize::try_from(plan.piece_bytes).unwrap_or(usize::MAX)) {
         Err(failure) => Err(failure),
         Ok(feed) => {
@@ -151,10 +153,15 @@ async fn one(client: &Client, run: &Arc<Run>, take: &Take) -> Result<(), Failure
                 let file = Arc::clone(&file);
                 async move { file.write_at(&piece, offset).await }
             };
-            store(run, plan, feed, write).await
+            store(run, plan, feed, write, &mut torn_from).await
         }
     };
-    // The file is complete to where it was stored, whatever failed.
+    // The file is complete to its end, whatever failed: pieces after one that is not there are cut off.
+    if torn_from < u64::MAX
+        && let Err(error) = file.set_len(torn_from).await
+    {
+        tracing::warn!(%error, name = %take.name, "bytes after a failed write could not be cut off");
+    }
     let closed = match Arc::into_inner(file) {
         Some(file) => file.close().await.doing(|| format!("close {}", show_remote(&take.name))),
         None => Ok(()),
@@ -163,19 +170,34 @@ async fn one(client: &Client, run: &Arc<Run>, take: &Take) -> Result<(), Failure
 }
 
 /// Stores the pieces of a source as they are due, until the source or the run ends. At the return no write is
-/// under way, also if the source or a write has failed.
+/// under way, also if the source or a write has failed. The offset of the first piece that was not stored
+/// is put into `torn_from`.
 async fn store<W>(
     run: &Arc<Run>,
     plan: Plan,
     mut feed: Feed,
     write: impl Fn(Arc<Vec<u8>>, u64) -> W,
+    torn_from: &mut u64,
 ) -> Result<(), Failure>
 where
     W: Future<Output = braid_client::Result<()>> + Send + 'static,
 {
     let mut writes = JoinSet::new();
+    let torn = Arc::new(AtomicU64::new(u64::MAX));
+    let write = |piece, offset| {
+        let torn = Arc::clone(&torn);
+        let writing = write(piece, offset);
+        async move {
+            let written = writing.await;
+            if written.is_err() {
+                torn.fetch_min(offset, Ordering::Relaxed);
+            }
+            written
+        }
+    };
     let fed = feed_writes(run, plan, &mut feed, write, &mut writes).await;
     let written = drained(&mut writes).await;
+    *torn_from = torn.load(Ordering::Relaxed);
     fed.and(written)
 }
 
@@ -449,37 +471,40 @@ mod tests {
     async fn a_source_that_fails_leaves_all_that_came_before_stored() {
         let (run, plan) = ten_a_second();
         let stored = Stored::default();
+        let mut torn = 0;
         let (send, feed) = feed();
         send.send(Ok(vec![1; 25])).await.unwrap();
         send.send(Err(io::Error::other("broken"))).await.unwrap();
-        let failure = store(&run, plan, feed, slow_writes(&stored, u64::MAX)).await.unwrap_err();
+        let failure = store(&run, plan, feed, slow_writes(&stored, u64::MAX), &mut torn).await.unwrap_err();
         assert!(failure.to_string().contains("read it: broken"), "{failure}");
         assert_eq!(*stored.lock().unwrap(), [(0, 10), (10, 10), (20, 5)]);
-        assert_eq!(Arc::strong_count(&stored), 1, "no write is under way");
+        assert_eq!((torn, Arc::strong_count(&stored)), (u64::MAX, 1), "no write is under way");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_write_that_fails_ends_the_recording_after_the_others() {
         let (run, plan) = ten_a_second();
         let stored = Stored::default();
+        let mut torn = 0;
         let (send, feed) = feed();
         send.send(Ok(vec![1; 90])).await.unwrap();
-        let failure = store(&run, plan, feed, slow_writes(&stored, 10)).await.unwrap_err();
+        let failure = store(&run, plan, feed, slow_writes(&stored, 10), &mut torn).await.unwrap_err();
         assert!(failure.to_string().contains("no"), "{failure}");
         let all = stored.lock().unwrap().clone();
         assert!(all.contains(&(0, 10)), "{all:?}");
-        assert_eq!(Arc::strong_count(&stored), 1, "no write is under way");
+        assert_eq!((torn, Arc::strong_count(&stored)), (10, 1), "no write is under way");
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_was_read_before_a_signal_is_stored() {
         let (run, plan) = ten_a_second();
         let stored = Stored::default();
+        let mut torn = 0;
         let (send, feed) = feed();
         for _ in 0..5 {
             send.send(Ok(vec![1; 9])).await.unwrap();
         }
-        let recording = store(&run, plan, feed, slow_writes(&stored, u64::MAX));
+        let recording = store(&run, plan, feed, slow_writes(&stored, u64::MAX), &mut torn);
         let stop = async {
             sleep(Duration::from_millis(500)).await;
             run.stop();

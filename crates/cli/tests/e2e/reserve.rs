@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::{Cluster, Said, braid, finish, noise, run, said, until};
+use crate::support::{Cluster, Said, braid, finish, noise, run, said, signal, until};
 
 const MODEL: &str = "flash,iops=5000,read=200MB/s,write=150MB/s,sync=1ms";
 
@@ -223,6 +223,7 @@ fn streams_are_recorded_and_played_under_reservations() {
     assert!(said.out == content && said.err.contains("played"), "{}", said.err);
 
     an_extension_reaches_open_files(&cluster);
+    a_reader_that_does_not_read_is_not_waited_for(&cluster);
 
     // A rate that cannot be had is refused, and nothing stays booked.
     cluster.line("stream play braid://main/one --rate 90GB/s").failed(15, "instead: ");
@@ -268,6 +269,19 @@ fn an_extension_reaches_open_files(cluster: &Cluster) {
         }
         is_extended
     });
+}
+
+fn a_reader_that_does_not_read_is_not_waited_for(cluster: &Cluster) {
+    let mut command =
+        cluster.command(["stream", "play", "braid://main/one", "--rate", "20MB/s", "--to", "-"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
+    let unread = child.stdout.take().expect("piped");
+    until("the stream has begun", || names(cluster) == ["braid://main/one"]);
+    signal(child.id(), "TERM");
+    let said = said(finish(child));
+    assert!([16, 130].contains(&said.code), "{}: {}", said.code, said.err);
+    drop(unread);
+    assert_eq!(names(cluster), [""; 0]);
 }
 
 /// The report of streams that have ended: some data may have been late, as the machine may be busy.
