@@ -183,6 +183,12 @@ fn files_on_dead_drives(cluster: &Cluster, file: &Path) {
     until("the manager knows", || cluster.line(&format!("reserve --dry-run {asked}")).code == 15);
     let refusal = refused(cluster, asked);
     assert!(refusal["detail"].as_str().expect("text").contains(&dead), "{refusal}");
+    // The dead drive does not keep the others from being measured, once nobody uses them.
+    until("others are calibrated", || {
+        let said = cluster.line("drive calibrate --json");
+        assert!(said.code != 0 && said.err.contains(&dead), "{}: {}", said.code, said.err);
+        !said.out.is_empty() && said.json()[0]["drive"] != dead
+    });
 }
 
 #[test]
