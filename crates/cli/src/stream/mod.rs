@@ -18,7 +18,7 @@ use crate::args::{Pace, Play, Record, Stream};
 use crate::connect;
 use crate::operate::reserve::{bytes_per_second, milliseconds};
 use crate::output::exit::{Doing, Exit, Failure};
-use crate::output::interrupt::{Interrupts, Of};
+use crate::output::interrupt::{GRACE, Interrupts, Of};
 use crate::output::rate::{Bar, Progress};
 use crate::output::report::{Report, complain, count};
 use crate::output::size;
@@ -269,6 +269,10 @@ struct Ended {
 impl Ended {
     /// Ends the reservations and prints the report, unless the bytes went to standard output.
     async fn tell(self, report: Option<Report>) -> Result<(), Failure> {
+        // From here on a signal means that the manager is not to be waited for.
+        if let Err(failure) = Interrupts::end_after(GRACE) {
+            tracing::warn!(%failure, "signals are not heeded while reservations end");
+        }
         self.booked.end().await;
         self.client.finish().await;
         let failure = self.run.failure();
