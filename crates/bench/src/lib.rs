@@ -14,6 +14,7 @@
 
 mod amplification;
 mod conditions;
+mod connected;
 mod content;
 pub mod disk;
 mod error;

@@ -10,6 +10,7 @@ use braid_wire::control::NotAdmitted;
 use braid_wire::{Reason, Refusal};
 
 use crate::naming::name::NameError;
+use crate::show_rate::show_rate;
 
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -241,8 +242,7 @@ impl fmt::Display for Scarce<'_> {
         let tenths = |permille: &u64| format!("{}.{} %", permille / 10, permille % 10);
         write!(f, "{detail} ({resource}: {} of {} free)", tenths(needed), tenths(free))?;
         for offer in offers {
-            let tenths = offer.rate / 100_000;
-            write!(f, "; instead: {}.{} MB/s, {}", tenths / 10, tenths % 10, offer.detail)?;
+            write!(f, "; instead: {}, {}", show_rate(offer.rate), offer.detail)?;
         }
         Ok(())
     }
@@ -420,7 +420,7 @@ mod tests {
     #[test]
     fn a_refused_rate_comes_with_offers() {
         let offer = braid_wire::control::CounterOffer {
-            rate: 12_345_678,
+            rate: 12_345,
             begins_ms: 0,
             survive: 1,
             shape: braid_wire::control::ShapeSpec::DEFAULT,
@@ -437,7 +437,7 @@ mod tests {
         assert_eq!(error.kind(), Kind::NotAdmitted);
         assert_eq!(
             error.to_string(),
-            "f: it has too little left (the disk of d1: 101.5 % of 40.0 % free); instead: 12.3 MB/s, the greatest rate \
+            "f: it has too little left (the disk of d1: 101.5 % of 40.0 % free); instead: 12.3 kB/s, the greatest rate \
              that is free"
         );
     }

@@ -228,6 +228,7 @@ impl File {
         let left = usize::try_from(self.size().saturating_sub(offset)).unwrap_or(usize::MAX);
         let bytes = buffer.len().min(left);
         if bytes > 0 {
+            self.handle.heed_end().await;
             match self.handle.promised(DataDirection::Read) {
                 None => self.handle.read_range(offset, &mut buffer[..bytes]).await?,
                 Some(promised) => self.read_paced(promised, offset, &mut buffer[..bytes]).await?,
@@ -292,6 +293,7 @@ impl File {
             return Ok(());
         }
         writer.written.store(true, Ordering::Release);
+        self.handle.heed_end().await;
         let Some(promised) = self.handle.promised(DataDirection::Write) else {
             return self.handle.write_range(&writer.side, offset, place, data, source).await;
         };

@@ -1,6 +1,7 @@
 //! The state shared by all requests on one open file: the current view, and how to get a new one.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Duration;
 
@@ -72,13 +73,15 @@ pub(crate) struct Handle {
 struct Reported {
     account: Arc<Promised>,
     reporting: AbortHandle,
+    /// End of the promise, in the manager's milliseconds, of which was asked whether it is still the end.
+    asked_end_ms: AtomicU64,
 }
 
 impl Reported {
     fn begin(client: &Client, promise: HandlePromise) -> Result<Reported> {
         let account = Arc::new(Promised::begin(promise, random()?));
         let reporting = tokio::spawn(report_on(client.clone(), Arc::clone(&account))).abort_handle();
-        Ok(Reported { account, reporting })
+        Ok(Reported { account, reporting, asked_end_ms: AtomicU64::new(0) })
     }
 }
 
@@ -169,6 +172,24 @@ impl Handle {
             now.reservation == reservation && now.direction == direction && now_ms < now.until_ms
         };
         self.view().promise.is_some_and(holds).then_some(account)
+    }
+
+    /// Asks the manager once, if the promise's time is over, whether it was extended meanwhile. Without an
+    /// answer the handle goes on as best effort.
+    pub(crate) async fn heed_end(&self) {
+        let Some(promised) = &self.promised else { return };
+        let view = self.view();
+        let Some(promise) = view.promise else { return };
+        let is_over = promise.until_ms <= self.client.manager_ms();
+        if !is_over || promised.asked_end_ms.load(Ordering::Relaxed) >= promise.until_ms {
+            return;
+        }
+        match timeout(REPORT_EVERY, self.refresh(&view)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::debug!(%error, file = %self.subject, "a promise was not renewed"),
+            Err(_) => tracing::debug!(file = %self.subject, "the manager did not renew a promise in time"),
+        }
+        promised.asked_end_ms.fetch_max(promise.until_ms, Ordering::Relaxed);
     }
 
     /// The handle's account, if it was opened under a reservation.

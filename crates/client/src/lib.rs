@@ -34,6 +34,7 @@ mod naming;
 mod open;
 mod peers;
 mod promised;
+mod show_rate;
 mod view;
 
 pub use braid_plan::Way;
@@ -56,3 +57,4 @@ pub use naming::reservations::{DataDirection, RateAsk};
 pub use naming::room::Room;
 pub use open::OpenOptions;
 pub use peers::watch::Watching;
+pub use show_rate::show_rate;

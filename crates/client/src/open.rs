@@ -142,13 +142,18 @@ impl OpenOptions {
     /// ```
     /// # use std::time::Duration;
     /// # use braid_client::{Client, Error, Name, OpenOptions, RateAsk, Result};
-    /// /// Records at the rate that was asked for, or at the first one that is offered instead.
+    /// /// Records at the rate that was asked for, or at the first that can be had now instead.
     /// async fn record(client: &Client, name: &Name, data: &[u8]) -> Result<()> {
     ///     let mut ask = RateAsk::write(20_000_000, Duration::from_secs(60));
     ///     let new = OpenOptions::new().write(true).create(true);
     ///     let opened = match client.open(name, &new.clone().reserve(ask.clone())).await {
-    ///         Err(Error::NotAdmitted { refused, .. }) if !refused.offers.is_empty() => {
-    ///             ask.rate = refused.offers[0].rate;
+    ///         Err(Error::NotAdmitted { name: at, refused }) => {
+    ///             // There may be no offer, or only for later.
+    ///             let Some(offer) = refused.offers.iter().find(|offer| offer.begins_ms == 0) else {
+    ///                 return Err(Error::NotAdmitted { name: at, refused });
+    ///             };
+    ///             ask.rate = offer.rate;
+    ///             ask.survive = offer.survive;
     ///             client.open(name, &new.reserve(ask)).await
     ///         }
     ///         opened => opened,

@@ -1,6 +1,7 @@
 //! State machines in memory that decide beside the stored state. Their inputs are records, messages and the
 //! time.
 
+mod active;
 pub mod admission;
 pub mod comparisons;
 pub mod drives;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use braid_client::{DataDirection, RateAsk};
-use braid_wire::control::{NotAdmitted, ReservationRow};
+use braid_wire::control::{CounterOffer, NotAdmitted, ReservationRow};
 use pyo3::prelude::*;
 
 /// The attributes of `braidfs.Rate`.
@@ -24,11 +24,32 @@ pub(crate) fn ask(asked: Asked, writes: bool) -> RateAsk {
     RateAsk { streams, period_ms, survive, ..ask }
 }
 
-/// The fields of `braidfs.Offer`: bytes a second, drives that may be lost, words.
-pub(crate) type OfferFields = (u64, u8, String);
+/// An offer, as a dictionary.
+#[derive(IntoPyObject)]
+pub(crate) struct Offered {
+    rate: u64,
+    survive: u8,
+    detail: String,
+    /// Seconds since 1970; 0: at once.
+    begins: f64,
+    /// `None`: as asked.
+    shape: Option<String>,
+    unit_bytes: Option<u32>,
+}
 
-pub(crate) fn offers(refused: &NotAdmitted) -> Vec<OfferFields> {
-    refused.offers.iter().map(|offer| (offer.rate, offer.survive, offer.detail.clone())).collect()
+pub(crate) fn offers(refused: &NotAdmitted) -> Vec<Offered> {
+    let offered = |offer: &CounterOffer| {
+        let shape = offer.shape.shape().ok();
+        Offered {
+            rate: offer.rate,
+            survive: offer.survive,
+            detail: offer.detail.clone(),
+            begins: Duration::from_millis(offer.begins_ms).as_secs_f64(),
+            shape: shape.map(|shape| shape.to_string()),
+            unit_bytes: shape.map(|shape| shape.unit_bytes()),
+        }
+    };
+    refused.offers.iter().map(offered).collect()
 }
 
 /// A reservation, as a dictionary.

@@ -33,7 +33,8 @@ def test_a_rate_that_cannot_be_kept_is_refused_with_offers(client, place):
     error = refused.value
     assert isinstance(error, OSError) and error.filename == f"{place}/fast" and error.resource
     assert not client.exists(f"{place}/fast")
-    offer = error.offers[0]
+    offer = next(offer for offer in error.offers if not offer.begins)
+    assert offer.rate > 0 and (offer.shape is None) == (offer.unit_bytes is None)
     offered = huge._replace(rate=offer.rate, survive=offer.survive)
     assert client.reserve(f"{place}/fast", offered, "write", dry_run=True).number == 0
 

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use braid_client::{Client, Config, File, Name, OpenOptions};
+use braid_client::{Config, File, Name, OpenOptions};
 use braid_schedule::{Due, Lateness};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::connected::Connected;
 use crate::content::fill;
 use crate::error::{Doing, Error};
 
@@ -87,8 +88,7 @@ pub struct StreamDone {
 /// The client of a client process.
 #[derive(Debug)]
 pub struct Worker {
-    config: Config,
-    client: Option<Client>,
+    connected: Connected,
 }
 
 /// A job that is ready to run.
@@ -116,18 +116,12 @@ struct Clock {
 impl Worker {
     /// A worker for the cluster that `config` names.
     pub fn new(config: Config) -> Worker {
-        Worker { config, client: None }
+        Worker { connected: Connected::new(config) }
     }
 
     /// Opens the files of the job.
     pub async fn prepare(&mut self, job: &Job) -> Result<Prepared, Error> {
-        let client = match &self.client {
-            Some(client) => client.clone(),
-            None => {
-                let client = Client::connect(self.config.clone()).await.doing("connect a client")?;
-                self.client.insert(client).clone()
-            }
-        };
+        let client = self.connected.client().await?;
         let mut streams = Vec::with_capacity(job.streams.len());
         for stream in &job.streams {
             let name = Name::parse(stream.file.as_bytes())

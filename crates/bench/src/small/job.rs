@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 use super::exchange::{Exchange, FarEnd, Sockets};
 use super::operation::FILE_BYTES;
 use super::pace::{Done, Limit, Turns};
+use crate::connected::Connected;
 use crate::content::{Random, fill, number_of};
 use crate::error::{Doing, Error};
 
@@ -87,8 +88,7 @@ pub enum Work {
 /// The client of a client process.
 #[derive(Debug)]
 pub struct Worker {
-    config: Config,
-    client: Option<Client>,
+    connected: Connected,
 }
 
 /// A job that is ready to run.
@@ -119,7 +119,7 @@ struct Subject {
 impl Worker {
     /// A worker for the cluster that `config` names.
     pub fn new(config: Config) -> Worker {
-        Worker { config, client: None }
+        Worker { connected: Connected::new(config) }
     }
 
     /// Opens the job's file, if it has one, or connects its sockets.
@@ -138,13 +138,7 @@ impl Worker {
     }
 
     async fn subject(&mut self, work: Work, seed: u64) -> Result<Subject, Error> {
-        let client = match &self.client {
-            Some(client) => client.clone(),
-            None => {
-                let client = Client::connect(self.config.clone()).await.doing("connect a client")?;
-                self.client.insert(client).clone()
-            }
-        };
+        let client = self.connected.client().await?;
         let (text, options) = match &work {
             Work::Create { directory }
             | Work::Unlink { directory }

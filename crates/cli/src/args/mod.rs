@@ -207,9 +207,9 @@ pub(crate) enum Command {
 If the rate is not admitted the exit code is 15, and the output says what is scarce and what would be admitted.
 
 Examples:
-          braid reserve braid://main/cam1 --write 200MB/s --for 2h
+  braid reserve braid://main/cam1 --write 200MB/s --for 2h
   braid reserve braid://main/training --read 1GB/s --for 8h --streams 16 --survive 2
-          braid reserve braid://main/cam1 --write 200MB/s --for 2h --dry-run --explain
+  braid reserve braid://main/cam1 --write 200MB/s --for 2h --dry-run --explain
   braid reserve ls
   braid reserve extend braid://main/cam1 --for 1h
   braid reserve rm braid://main/cam1"

@@ -181,25 +181,41 @@ pub(crate) async fn calibrate(
     let act = if anew { CalibrateAct::StartAnew } else { CalibrateAct::Start };
     let progress = Progress::begin(None, Bar::beside(report));
     let mut told = Vec::new();
+    let mut failures = Vec::new();
+    // One that is away does not keep the others from being calibrated.
     for drive in drives.into_iter().chain(all) {
         progress.name(&drive);
-        let (name, done) = one(&client, &drive, act, |text| progress.name(text)).await?;
-        told.push(facts(name, &done.parts));
+        match one(&client, &drive, act, |text| progress.name(text)).await {
+            Ok((name, done)) => told.push(facts(name, &done.parts)),
+            Err(failure) => failures.push(failure),
+        }
     }
     progress.name("until the manager knows");
     manager_knows(&client, &told).await?;
     progress.end();
-    report.facts(&told, |told| show(told))?;
+    if !told.is_empty() || failures.is_empty() {
+        report.facts(&told, |told| show(told))?;
+    }
+    sum_up(&told, failures)
+}
+
+/// The failure of a command that calibrated these drives and failed for others.
+fn sum_up(told: &[CostFacts], failures: Vec<Failure>) -> Result<(), Failure> {
     let refused: Vec<String> = told
         .iter()
         .filter(|facts| !facts.refused.is_empty())
         .map(|facts| format!("{}: {}", facts.drive, facts.refused))
         .collect();
-    if refused.is_empty() {
-        return Ok(());
+    match failures.as_slice() {
+        [] if refused.is_empty() => Ok(()),
+        [] => Err(Failure::new(Exit::Failed, "calibrate", refused.join("; "))
+            .remedy("the last good result stays in force, with its date")),
+        [only] if refused.is_empty() => Err(only.clone()),
+        [first, ..] => {
+            let all: Vec<String> = failures.iter().map(Failure::to_string).chain(refused).collect();
+            Err(Failure::new(first.exit, "calibrate", all.join("; ")))
+        }
     }
-    Err(Failure::new(Exit::Failed, "calibrate", refused.join("; "))
-        .remedy("the last good result stays in force, with its date"))
 }
 
 /// Waits until the manager has heard these costs from the drives, whose heartbeats bring them: what is
@@ -334,6 +350,30 @@ mod tests {
     use braid_wire::data::DriveCost;
 
     use super::*;
+
+    #[test]
+    fn failures_for_drives_are_told_together() {
+        let parts = DriveParts {
+            cost: None,
+            derate: 1000,
+            derate_cause: String::new(),
+            model: None,
+            rail_bytes_per_second: 0,
+            refused: String::new(),
+        };
+        let good = || facts("d1".to_owned(), &parts);
+        let bad = || CostFacts { refused: "it is slow".to_owned(), ..good() };
+        let away = |drive: &str| Failure::new(Exit::DrivesAway, format!("calibrate {drive}"), "away");
+        assert_eq!(sum_up(&[good()], Vec::new()), Ok(()));
+        let one = sum_up(&[good()], vec![away("d2")]).expect_err("one is away");
+        assert_eq!(one, away("d2"));
+        let all = sum_up(&[good(), bad()], vec![away("d2"), away("d3")]).expect_err("two are away");
+        assert_eq!(all.exit, Exit::DrivesAway);
+        for part in ["calibrate d2: away", "calibrate d3: away", "d1: it is slow"] {
+            assert!(all.to_string().contains(part), "{all}");
+        }
+        assert_eq!(sum_up(&[bad()], Vec::new()).expect_err("refused").exit, Exit::Failed);
+    }
 
     #[test]
     fn costs_are_shown_with_what_was_refused() {

@@ -378,7 +378,7 @@ fn share(permille: u64) -> String {
     format!("{}.{} %", permille / 10, permille % 10)
 }
 
-fn milliseconds(us: u64) -> String {
+pub(crate) fn milliseconds(us: u64) -> String {
     format!("{}.{} ms", us / 1000, us % 1000 / 100)
 }
 

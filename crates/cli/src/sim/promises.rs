@@ -2,7 +2,9 @@
 
 use std::time::Instant;
 
-use braid_sim::promises::{ClassOutcome, PromisesOutcome, PromisesSpec, Share, csv, run as simulate};
+use braid_sim::promises::{
+    ClassOutcome, Overloaded, PromisesOutcome, PromisesSpec, Share, csv, run as simulate,
+};
 use braid_sim::report::{Ran, field};
 use braid_sim::spec::{Point, points};
 
@@ -28,6 +30,7 @@ pub(super) async fn run(asked: &SimRun, text: &str, report: Report) -> Result<()
     let simulate =
         |point: &Point<PromisesSpec>| Ran { values: point.values.clone(), outcome: simulate(&point.spec) };
     let ran = in_background(move |stop| all(&work, threads, stop, simulate)).await?;
+    let ran = ran.into_iter().map(ended).collect::<Result<Vec<_>, Failure>>()?;
     say_speed(ran.iter().map(|one| one.outcome.events).sum(), began.elapsed().as_secs_f64());
     if let Some(out) = &asked.out {
         write(out, &[("sim.csv", csv(&ran))])?;
@@ -37,6 +40,19 @@ pub(super) async fn run(asked: &SimRun, text: &str, report: Report) -> Result<()
     }
     let title = if spec.title.is_empty() { asked.spec.display().to_string() } else { spec.title };
     report.facts(&ran, |ran| format!("{title}\n\n{}", shown(ran)))
+}
+
+/// The outcome of a point, or why its run ended before its time.
+fn ended(ran: Ran<Result<PromisesOutcome, Overloaded>>) -> Result<Ran<PromisesOutcome>, Failure> {
+    let Ran { values, outcome } = ran;
+    match outcome {
+        Ok(outcome) => Ok(Ran { values, outcome }),
+        Err(overloaded) => {
+            let at =
+                values.iter().map(|(key, value)| format!(" {key} = {}", field(value))).collect::<String>();
+            Err(Failure::new(Exit::Failed, format!("simulate{at}"), overloaded.to_string()))
+        }
+    }
 }
 
 /// Formats the points: one in full, several as one table.

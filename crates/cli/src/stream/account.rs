@@ -76,13 +76,16 @@ impl Account {
         self.next_ns
     }
 
-    /// The source has brought the next piece at this time, or the reader has room for it. If that is more
-    /// than a period after it should have begun, the source or reader was late, and the stream goes on from
-    /// here.
-    pub(crate) fn other_side(&mut self, now: u64) {
-        if now > self.next_ns.saturating_add(self.plan.period_ns) {
+    /// The source was asked for the next piece and has brought it, or the reader was asked for room and has
+    /// it, at these times. It was late if that took until long after the piece should have begun, and long
+    /// after it was asked: if the store has held the stream up, the other side is asked late. Long is a
+    /// period, or a piece's time if that is shorter, so that small delays which add up are seen too. After a
+    /// late piece the stream goes on from there.
+    pub(crate) fn other_side(&mut self, asked: u64, came: u64) {
+        let long = self.plan.period_ns.min(self.plan.time_ns(self.plan.piece_bytes));
+        if came > self.next_ns.max(asked).saturating_add(long) {
             self.others_late += 1;
-            self.next_ns = now;
+            self.next_ns = came;
         }
     }
 
@@ -184,16 +187,44 @@ mod tests {
     #[test]
     fn a_late_source_is_not_a_late_store() {
         let mut account = Account::new(plan(0), 0);
-        account.other_side(80 * MS);
+        account.other_side(0, 80 * MS);
         assert_eq!(account.next_ns(), 0, "within a period it is in time");
         let first = account.begin(1_000_000);
         account.done(50 * MS, first);
-        account.other_side(500 * MS);
+        account.other_side(80 * MS, 500 * MS);
         let second = account.begin(1_000_000);
         assert_eq!(second.due_ns, 600 * MS);
         account.done(610 * MS, second);
         let total = account.total();
         assert_eq!((total.late_periods, total.others_late), (0, 1));
+    }
+
+    #[test]
+    fn a_late_store_is_not_a_late_source() {
+        let mut account = Account::new(plan(0), 0);
+        let first = account.begin(1_000_000);
+        // The store had no room for more until now; then the source had its piece at once.
+        account.done(700 * MS, first);
+        account.other_side(700 * MS, 701 * MS);
+        assert_eq!(account.next_ns(), 100 * MS);
+        let second = account.begin(1_000_000);
+        account.done(710 * MS, second);
+        let total = account.total();
+        assert_eq!((total.late_periods, total.others_late), (2, 0));
+    }
+
+    #[test]
+    fn a_source_that_is_a_little_slow_is_found() {
+        // Pieces of 60 ms, each of which takes the source 66 ms.
+        let mut account = Account::new(plan(600_000), 0);
+        for piece in 1..200 {
+            let due = account.begin(600_000);
+            account.done((66 * piece - 65) * MS, due);
+            account.other_side(66 * (piece - 1) * MS, 66 * piece * MS);
+        }
+        let total = account.total();
+        assert_eq!(total.late_periods, 0);
+        assert!(total.others_late > 10, "{}", total.others_late);
     }
 
     #[test]

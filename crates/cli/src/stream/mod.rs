@@ -3,19 +3,22 @@
 //! `account` has the times of a stream and what was late, `pieces` what streams of one file share, `booking`
 //! the reservations, `run` what all streams of a command have in common.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_client::{Client, DataDirection, Parents};
+use braid_client::{Client, DataDirection};
+use braid_transport::raise_descriptors;
 use serde::Serialize;
+use tokio::task::spawn_blocking;
 use tokio::time::interval;
 
 use crate::args::{Pace, Play, Record, Stream};
 use crate::connect;
-use crate::operate::reserve::bytes_per_second;
-use crate::output::exit::{Exit, Failure};
-use crate::output::interrupt::{Interrupts, Of};
+use crate::operate::reserve::{bytes_per_second, milliseconds};
+use crate::output::exit::{Doing, Exit, Failure};
+use crate::output::interrupt::{GRACE, Interrupts, Of};
 use crate::output::rate::{Bar, Progress};
 use crate::output::report::{Report, complain, count};
 use crate::output::size;
@@ -31,6 +34,8 @@ mod play;
 mod record;
 mod run;
 
+/// File descriptors besides the streams' connections to drives: sources, the manager, the standard streams.
+const DESCRIPTORS_BESIDES: u64 = 512;
 /// Interval of what is shown on a terminal.
 const SHOWN_EVERY: Duration = Duration::from_secs(1);
 
@@ -74,8 +79,7 @@ pub(crate) async fn run(stream: Stream, cluster: Option<&Path>, report: Report) 
     }
 }
 
-/// Does what comes before the streams, which a signal ends at once. What was reserved meanwhile is given
-/// back, as nobody claims it.
+/// Does what comes before the streams and leaves nothing behind: a signal ends it at once.
 async fn unless_interrupted<T>(
     interrupts: &mut Interrupts,
     work: impl Future<Output = Result<T, Failure>>,
@@ -94,33 +98,37 @@ async fn play(
 ) -> Result<(), Failure> {
     let finding = play::Programme::find(&client, &asked.names, asked.streams);
     let programme = unless_interrupted(&mut interrupts, finding).await?;
-    let sink = asked.to.as_deref();
-    if sink.is_some() && programme.streams() != 1 {
+    if asked.to.is_some() && programme.streams() != 1 {
         return Err(Failure::usage("play", "--to takes the bytes of one stream, and there are more"));
     }
     // Without an end of its own, a stream ends with its file, or when its reader has all.
     let ms = programme.largest.saturating_mul(1000) / bytes_per_second(asked.pace.rate).max(1);
-    let known = sink.is_none().then_some(Duration::from_millis(ms));
+    let known = asked.to.is_none().then_some(Duration::from_millis(ms));
     let terms = terms(DataDirection::Read, &asked.pace, known)?;
-    let reserving = reserve(&client, &asked.pace, terms, &programme.wanted);
-    let booked = unless_interrupted(&mut interrupts, reserving).await?;
-    let run =
-        Run::new(client, terms.rate, period(&asked.pace), asked.pace.duration.map(Duration::from_millis));
-    let pieces = Arc::new(Pieces::new(asked.shared));
-    let manner = play::Manner { random_start: asked.random_start, pieces: Arc::clone(&pieces) };
-    let sink = match sink.map(play::Sink::open).transpose() {
+    let booked = reserve(&client, &asked.pace, terms, &programme.wanted, &mut interrupts).await?;
+    let sink = match unless_interrupted(&mut interrupts, open(asked.to.clone())).await {
         Ok(sink) => sink,
         Err(failure) => {
             booked.end().await;
             return Err(failure);
         }
     };
+    let run = Run::new(terms.rate, period(&asked.pace), asked.pace.duration.map(Duration::from_millis));
+    let pieces = Arc::new(Pieces::new(asked.shared));
+    let manner = play::Manner { random_start: asked.random_start, pieces: Arc::clone(&pieces) };
     let to_pipe = asked.to.as_deref().is_some_and(|to| to == "-");
-    let interrupted = watched(&run, interrupts, report, play::all(&run, programme, &manner, sink)).await;
+    let streams = play::all(&client, &run, programme, &manner, sink);
+    let interrupted = watched(&run, interrupts, report, streams).await;
     let shared = Shared { pieces: pieces.hits(), bytes: asked.shared };
     let facts = facts("played", &run, &booked, shared, interrupted);
-    let ended = Ended { run, booked, facts, is_end: false };
+    let ended = Ended { client, run, booked, facts, is_end: false };
     ended.tell(if to_pipe { None } else { Some(report) }).await
+}
+
+/// Opens the target of a stream's bytes. A named pipe has to wait for its reader.
+async fn open(to: Option<OsString>) -> Result<Option<play::Sink>, Failure> {
+    let opening = spawn_blocking(move || to.as_deref().map(play::Sink::open).transpose());
+    opening.await.map_err(std::io::Error::other).doing(|| "open".into())?
 }
 
 async fn record(
@@ -130,20 +138,28 @@ async fn record(
     report: Report,
 ) -> Result<(), Failure> {
     let session = record::Session::new(&asked.names, asked.test_data.then_some(asked.streams))?;
-    if session.is_directory && !session.target.is_root() {
-        client.mkdir(&session.target, Parents::Make).await?;
-    }
     let terms = terms(DataDirection::Write, &asked.pace, None)?;
+    let made = unless_interrupted(&mut interrupts, session.make_directory(&client)).await?;
     let streams = u32::try_from(session.takes.len()).unwrap_or(u32::MAX);
-    let wanted = Wanted { name: session.target.clone(), streams };
-    let wanted = [wanted];
-    let reserving = reserve(&client, &asked.pace, terms, &wanted);
-    let booked = unless_interrupted(&mut interrupts, reserving).await?;
-    let run = Run::new(client, terms.rate, period(&asked.pace), terms.duration);
-    let interrupted = watched(&run, interrupts, report, record::all(&run, session.takes)).await;
+    let wanted = [Wanted { name: session.target.clone(), streams }];
+    let booked = match reserve(&client, &asked.pace, terms, &wanted, &mut interrupts).await {
+        Ok(booked) => booked,
+        Err(failure) => {
+            for directory in &made {
+                if client.unlink(directory).await.is_err() {
+                    // Somebody uses it by now.
+                    break;
+                }
+            }
+            return Err(failure);
+        }
+    };
+    let run = Run::new(terms.rate, period(&asked.pace), terms.duration);
+    let streams = record::all(&client, &run, session.takes);
+    let interrupted = watched(&run, interrupts, report, streams).await;
     let facts = facts("recorded", &run, &booked, Shared { pieces: 0, bytes: 0 }, interrupted);
     let is_end = asked.pace.duration.is_none();
-    Ended { run, booked, facts, is_end }.tell(Some(report)).await
+    Ended { client, run, booked, facts, is_end }.tell(Some(report)).await
 }
 
 fn period(pace: &Pace) -> Duration {
@@ -164,8 +180,19 @@ fn terms(direction: DataDirection, pace: &Pace, known: Option<Duration>) -> Resu
     })
 }
 
-async fn reserve(client: &Client, pace: &Pace, terms: Terms, wanted: &[Wanted]) -> Result<Booked, Failure> {
-    if pace.best_effort { Ok(Booked::nothing(client)) } else { Booked::reserve(client, terms, wanted).await }
+async fn reserve(
+    client: &Client,
+    pace: &Pace,
+    terms: Terms,
+    wanted: &[Wanted],
+    interrupts: &mut Interrupts,
+) -> Result<Booked, Failure> {
+    if pace.best_effort {
+        return Ok(Booked::nothing(client));
+    }
+    let booked = Booked::reserve(client, terms, wanted, interrupts).await?;
+    raise_descriptors(booked.connections().saturating_add(DESCRIPTORS_BESIDES));
+    Ok(booked)
 }
 
 /// Runs the streams, shows how they do, and has them end at a signal. Returns true if one came.
@@ -231,6 +258,7 @@ fn facts(action: &'static str, run: &Run, booked: &Booked, shared: Shared, inter
 
 /// A run whose streams are over.
 struct Ended {
+    client: Client,
     run: Arc<Run>,
     booked: Booked,
     facts: Facts,
@@ -241,8 +269,12 @@ struct Ended {
 impl Ended {
     /// Ends the reservations and prints the report, unless the bytes went to standard output.
     async fn tell(self, report: Option<Report>) -> Result<(), Failure> {
+        // From here on a signal means that the manager is not to be waited for.
+        if let Err(failure) = Interrupts::end_after(GRACE) {
+            tracing::warn!(%failure, "signals are not heeded while reservations end");
+        }
         self.booked.end().await;
-        self.run.client.finish().await;
+        self.client.finish().await;
         let failure = self.run.failure();
         match report {
             // It failed before anything went.
@@ -255,15 +287,14 @@ impl Ended {
         }
         let Facts { late_periods, periods, worst_us, .. } = self.facts;
         if late_periods > 0 {
-            let why = format!("{late_periods} of {periods} periods were late, by {} at worst", ms(worst_us));
+            let why = format!(
+                "{late_periods} of {periods} periods were late, by {} at worst",
+                milliseconds(worst_us)
+            );
             return Err(Failure::new(Exit::Late, "stream", why));
         }
         if self.facts.interrupted && !self.is_end { Err(Interrupts::failure()) } else { Ok(()) }
     }
-}
-
-fn ms(us: u64) -> String {
-    format!("{}.{} ms", us / 1000, us % 1000 / 100)
 }
 
 fn show(facts: &Facts) -> String {
@@ -273,7 +304,7 @@ fn show(facts: &Facts) -> String {
         more => format!("{} reservations", more.len()),
     };
     let promised = match facts.start_promised_us {
-        Some(us) => format!(" (promised: {})", ms(us)),
+        Some(us) => format!(" (promised: {})", milliseconds(us)),
         None => String::new(),
     };
     let mut text = format!(
@@ -286,9 +317,9 @@ fn show(facts: &Facts) -> String {
         facts.late_periods,
         facts.periods,
         count(facts.late_streams, "stream"),
-        ms(facts.worst_us),
-        ms(facts.bound_us),
-        ms(facts.start_worst_us),
+        milliseconds(facts.worst_us),
+        milliseconds(facts.bound_us),
+        milliseconds(facts.start_worst_us),
     );
     if facts.other_side_late > 0 {
         let who = if facts.action == "played" { "the reader of the bytes" } else { "the source" };

@@ -3,17 +3,17 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use braid_client::{Client, File};
+use braid_client::File;
 use tokio::sync::{Semaphore, watch};
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
 use crate::copy::stripe_bytes;
-use crate::output::exit::Failure;
+use crate::output::exit::{Doing, Failure};
 use crate::stream::account::{Account, Plan, Total};
 
 /// State that all streams share.
 pub(super) struct Run {
-    pub(super) client: Client,
     began: Instant,
     /// Bytes a second of each stream.
     rate: u64,
@@ -28,6 +28,8 @@ pub(super) struct Run {
 /// The account of one stream.
 pub(super) struct Stream {
     pub(super) plan: Plan,
+    /// Number of pieces that may wait for their reader.
+    queued: u64,
     account: Mutex<Account>,
     /// Permits for pieces that are under way.
     pub(super) ahead: Arc<Semaphore>,
@@ -35,9 +37,8 @@ pub(super) struct Stream {
 }
 
 impl Run {
-    pub(super) fn new(client: Client, rate: u64, period: Duration, duration: Option<Duration>) -> Arc<Run> {
+    pub(super) fn new(rate: u64, period: Duration, duration: Option<Duration>) -> Arc<Run> {
         Arc::new(Run {
-            client,
             began: Instant::now(),
             rate,
             period,
@@ -55,11 +56,12 @@ impl Run {
         Plan::new(self.rate, period_ns, bound_ns, stripe_bytes(file))
     }
 
-    /// Begins a stream's account, now.
-    pub(super) fn begin(&self, plan: Plan) -> Arc<Stream> {
+    /// Begins a stream's account, now. This many pieces may wait for their reader.
+    pub(super) fn begin(&self, plan: Plan, queued: u64) -> Arc<Stream> {
         let ahead = usize::try_from(plan.ahead()).unwrap_or(Semaphore::MAX_PERMITS);
         let stream = Arc::new(Stream {
             plan,
+            queued,
             account: Mutex::new(Account::new(plan, 0)),
             ahead: Arc::new(Semaphore::new(ahead)),
             began: Instant::now(),
@@ -115,7 +117,9 @@ impl Run {
 
     /// Most memory that the streams' pieces take.
     pub(super) fn memory_bytes(&self) -> u64 {
-        let of = |stream: &Arc<Stream>| stream.plan.ahead().saturating_mul(stream.plan.piece_bytes);
+        let of = |stream: &Arc<Stream>| {
+            (stream.plan.ahead() + stream.queued).saturating_mul(stream.plan.piece_bytes)
+        };
         lock(&self.accounts).iter().map(of).fold(0, u64::saturating_add)
     }
 
@@ -133,6 +137,23 @@ impl Stream {
     pub(super) fn now(&self) -> u64 {
         ns(self.began.elapsed())
     }
+}
+
+/// Waits for all transfers that are under way, also after a failure: then nothing uses their file any more.
+/// Returns the first failure.
+pub(super) async fn drained<E: Into<Failure> + 'static>(
+    transfers: &mut JoinSet<Result<(), E>>,
+) -> Result<(), Failure> {
+    let mut all = Ok(());
+    while let Some(transfer) = transfers.join_next().await {
+        all = all.and(finished(transfer));
+    }
+    all
+}
+
+/// Returns the failure of a transfer that is over.
+pub(super) fn finished<E: Into<Failure>>(transfer: Result<Result<(), E>, JoinError>) -> Result<(), Failure> {
+    transfer.map_err(std::io::Error::other).doing(|| "move data".into())?.map_err(Into::into)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

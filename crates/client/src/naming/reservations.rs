@@ -5,7 +5,7 @@ use std::time::Duration;
 use braid_layout::ReservationId;
 use braid_wire::control::{
     ControlReply, EndReservation, ExtendReservation, Qualified, Qualify, QualifyAct, RateReserved,
-    ReservationReply, Reservations, ReserveRate, ShapeSpec, WholeRate,
+    ReservationReply, ReservationRow, Reservations, ReserveRate, ShapeSpec, WholeRate,
 };
 
 pub use braid_wire::capability::DataDirection;
@@ -76,20 +76,12 @@ pub(crate) struct Reserved {
 impl Reserved {
     /// Reserves a rate.
     pub(crate) async fn ask(client: &Client, name: &Name, ask: &RateAsk) -> Result<Reserved> {
-        let subject = || name.to_string();
-        let reply = client.reserve_rate(name, ask, false).await?;
-        match (reply.admitted, reply.refused) {
-            (Some(row), _) => Ok(Reserved {
-                client: client.clone(),
-                runtime: Handle::current(),
-                reservation: Some(row.reservation),
-            }),
-            (None, Some(refused)) => Err(Error::NotAdmitted { name: subject(), refused: Box::new(refused) }),
-            (None, None) => {
-                let why = "a rate was neither admitted nor refused".to_owned();
-                Err(Error::Answer { subject: subject(), why })
-            }
-        }
+        let row = client.book_rate(name, ask).await?;
+        Ok(Reserved {
+            client: client.clone(),
+            runtime: Handle::current(),
+            reservation: Some(row.reservation),
+        })
     }
 
     /// Ends the reservation.
@@ -136,6 +128,20 @@ impl Client {
             trial,
         };
         rate_reserved(&subject, self.ask_manager(&subject, request).await?)
+    }
+
+    /// As [`Client::reserve_rate`], for a caller that needs the rate: a refusal is [`Error::NotAdmitted`].
+    pub async fn book_rate(&self, name: &Name, ask: &RateAsk) -> Result<ReservationRow> {
+        let reply = self.reserve_rate(name, ask, false).await?;
+        let name = name.to_string();
+        match (reply.admitted, reply.refused) {
+            (Some(row), _) => Ok(row),
+            (None, Some(refused)) => Err(Error::NotAdmitted { name, refused: Box::new(refused) }),
+            (None, None) => {
+                let why = "a rate was neither admitted nor refused".to_owned();
+                Err(Error::Answer { subject: name, why })
+            }
+        }
     }
 
     /// The manager's time in milliseconds, as its last answer told it and the time since then; 0 before the

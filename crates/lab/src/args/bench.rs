@@ -52,7 +52,7 @@ pub(crate) enum Bench {
         braid-lab bench small --out docs/results"
     )]
     Small(BenchCluster),
-    /// Reserved rates beside clients that take what they get, lost drives, rebuilds and limited links: what was late
+    /// Reserved rates beside other clients, lost drives, rebuilds and limited links: what was late
     #[command(
         after_help = "A manager, six drives and clients run as processes of their own in a temporary directory. The drives' disks are modelled: a spindle and a flash disk, slow enough that processors are not the limit. docs/bench.md says what each row does.\n\nRows:\n  \
         beside overload             reads and writes at 0.7 of the greatest rate, beside clients that take what they get\n  \

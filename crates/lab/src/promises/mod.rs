@@ -200,9 +200,12 @@ fn of_eras(
     Some(Study { parts: parts.collect() })
 }
 
+/// The reason why a run with admission comes to its end.
+const ADMITTED: &str = "what is admitted fills no queue of a drive";
+
 fn search(era: &Era, point: &Point, operations: f64) -> Done {
     let asked = |admission, count| spec(era, point, admission, count, operations);
-    let outcome = run(&asked(Admission::Deterministic, MANY));
+    let outcome = run(&asked(Admission::Deterministic, MANY)).expect(ADMITTED);
     let admitted_now = u32::try_from(outcome.admitted).unwrap_or(MANY);
     let carries_so_many = |count: u32| carries(&asked(Admission::None, count));
     // From what is admitted up to the first number that is not carried, or down to one that is.
@@ -232,7 +235,7 @@ fn search(era: &Era, point: &Point, operations: f64) -> Done {
         used: outcome.streams_used,
     };
     let statistical = point.variable.then(|| {
-        let outcome = run(&asked(Admission::Statistical, MANY));
+        let outcome = run(&asked(Admission::Statistical, MANY)).expect(ADMITTED);
         (outcome.admitted, outcome.late_periods, outcome.classes.iter().map(|class| class.periods).sum())
     });
     Done { found, statistical }

@@ -244,7 +244,7 @@ pub(crate) async fn end(
 
 /// Takes a client's report of how late its handles were.
 pub(crate) fn report(core: &Core, report: &LatenessReport) -> Result<(), Refusal> {
-    core.reservations().report(report)
+    core.reservations().report(report, core.now_ms())
 }
 
 /// A reservation as clients see it.

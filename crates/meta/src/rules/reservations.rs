@@ -12,6 +12,7 @@ use braid_wire::{Reason, Refusal};
 use crate::records::inodes;
 use crate::records::schema::{InodeRecord, ReservationRecord};
 use crate::records::tx::Tx;
+use crate::rules::active::Active;
 use crate::tree::directories::{resolve_to_end, slot};
 
 /// The most directories above a file that are looked at: more than a path can name.
@@ -34,6 +35,8 @@ pub struct Reservation {
     reports: u64,
     /// The sum of the reports of handles that are forgotten.
     before: Lateness,
+    /// Time in which handles delivered, as far as their reports tell.
+    active: Active,
     /// The figures of each drive for its own part, since it was started.
     at_drives: BTreeMap<DriveId, PromiseRow>,
 }
@@ -66,6 +69,7 @@ impl Reservation {
             handles: BTreeMap::new(),
             reports: 0,
             before: Lateness::NONE,
+            active: Active::default(),
             at_drives: BTreeMap::new(),
         }
     }
@@ -74,6 +78,7 @@ impl Reservation {
     pub fn lateness(&self) -> Lateness {
         let mut sum = self.before;
         self.reported.values().for_each(|(_, report)| add(&mut sum, report));
+        sum.active_ms = self.active.ms();
         for told in self.at_drives.values() {
             sum.beyond_rate = sum.beyond_rate.saturating_add(told.beyond_rate);
             sum.in_queue = sum.in_queue.saturating_add(told.in_queue);
@@ -242,15 +247,20 @@ impl Reservations {
         }
     }
 
-    /// Takes a handle's report, in place of its last one.
-    pub fn report(&mut self, report: &LatenessReport) -> Result<(), Refusal> {
+    /// Takes a handle's report at this time, in place of its last one. The handle was active until now, as it
+    /// reports soon: a time in which several were counts once, so that bytes over time are the rate of all.
+    pub fn report(&mut self, report: &LatenessReport, now_ms: u64) -> Result<(), Refusal> {
         let reservation =
             self.all.get_mut(&report.reservation).ok_or_else(|| no_reservation(report.reservation))?;
         reservation.reports += 1;
         let number = reservation.reports;
-        if let Some((before, _)) = reservation.reported.insert(report.handle, (number, report.total)) {
+        let mut active_before = 0;
+        if let Some((before, last)) = reservation.reported.insert(report.handle, (number, report.total)) {
             reservation.handles.remove(&before);
+            active_before = last.active_ms;
         }
+        let active_ms = report.total.active_ms.saturating_sub(active_before);
+        reservation.active.add(now_ms.saturating_sub(active_ms), now_ms);
         reservation.handles.insert(number, report.handle);
         // The handle that has been silent the longest is forgotten: it is closed, and reports no more, so
         // nothing is counted twice.
@@ -270,10 +280,9 @@ fn no_reservation(id: ReservationId) -> Refusal {
     Refusal::new(Reason::NotFound, detail)
 }
 
-/// Adds figures of a later time.
+/// Adds figures of another handle or a later time, but for the active time.
 fn add(sum: &mut Lateness, more: &Lateness) {
     sum.bytes = sum.bytes.saturating_add(more.bytes);
-    sum.active_ms = sum.active_ms.saturating_add(more.active_ms);
     sum.periods = sum.periods.saturating_add(more.periods);
     sum.late_periods = sum.late_periods.saturating_add(more.late_periods);
     sum.worst_us = sum.worst_us.max(more.worst_us);
@@ -404,7 +413,7 @@ mod tests {
             LatenessReport { reservation: ReservationId(1), handle, total }
         };
         for (handle, bytes, late) in [(1, 100, 0), (2, 50, 1), (1, 300, 2), (1, 300, 2)] {
-            table.report(&report(handle, bytes, late)).expect("known");
+            table.report(&report(handle, bytes, late), 0).expect("known");
         }
         let sum = table.get(ReservationId(1)).expect("known").lateness();
         assert_eq!((sum.bytes, sum.periods, sum.late_periods), (350, 20, 3));
@@ -420,7 +429,26 @@ mod tests {
             "each drive's last word counts"
         );
         table.end(ReservationId(1));
-        assert_eq!(table.report(&report(1, 1, 0)).expect_err("it has ended").reason, Reason::NotFound);
+        assert_eq!(table.report(&report(1, 1, 0), 0).expect_err("it has ended").reason, Reason::NotFound);
+    }
+
+    #[test]
+    fn what_handles_deliver_at_the_same_time_is_the_rate_of_all() {
+        let mut table = Reservations::default();
+        table.put(record(1, DataDirection::Read, &Target::Node(FileId(7))));
+        // Two seconds of 16 handles, of which each delivers 10 MB a second; then one that goes on alone.
+        for (second, handles) in [(2, 16), (4, 16), (6, 1)] {
+            for handle in 0..handles {
+                let total =
+                    Lateness { bytes: second * 10_000_000, active_ms: second * 1000, ..Lateness::NONE };
+                let now_ms = second * 1000 + handle;
+                table
+                    .report(&LatenessReport { reservation: ReservationId(1), handle, total }, now_ms)
+                    .expect("known");
+            }
+        }
+        let sum = table.get(ReservationId(1)).expect("known").lateness();
+        assert_eq!((sum.bytes, sum.active_ms), (660_000_000, 6000));
     }
 
     #[test]
@@ -430,9 +458,11 @@ mod tests {
         let handles = u64::try_from(HANDLES_MAX).expect("few") + 10;
         for handle in 0..handles {
             let total = Lateness { bytes: 2, ..Lateness::NONE };
-            table.report(&LatenessReport { reservation: ReservationId(1), handle, total }).expect("known");
+            table.report(&LatenessReport { reservation: ReservationId(1), handle, total }, 0).expect("known");
             // One that still reports is not forgotten, and counts once.
-            table.report(&LatenessReport { reservation: ReservationId(1), handle: 0, total }).expect("known");
+            table
+                .report(&LatenessReport { reservation: ReservationId(1), handle: 0, total }, 0)
+                .expect("known");
         }
         let reservation = table.get(ReservationId(1)).expect("known");
         assert_eq!((reservation.reported.len(), reservation.lateness().bytes), (HANDLES_MAX, 2 * handles));

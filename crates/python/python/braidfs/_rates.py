@@ -25,11 +25,16 @@ class Rate(NamedTuple):
 
 
 class Offer(NamedTuple):
-    """A rate that would be admitted."""
+    """A rate that would be admitted: ask for it with this rate and this number of drives that may be lost."""
 
     rate: int
     survive: int
     detail: str
+    #: Seconds since 1970 from which on it would be admitted; 0 if it would be now.
+    begins: float = 0.0
+    #: Shape of new files under it and bytes of a unit, if they are other than asked.
+    shape: Optional[str] = None
+    unit_bytes: Optional[int] = None
 
 
 class Lateness(NamedTuple):
@@ -52,11 +57,11 @@ class NotAdmitted(OSError):
 
     @classmethod
     def _of(
-        cls, errno: int, message: str, name: Optional[str], resource: str, offers: List[Tuple[int, int, str]]
+        cls, errno: int, message: str, name: Optional[str], resource: str, offers: List[Dict[str, Any]]
     ) -> "NotAdmitted":
         made = cls(errno, message, name)
         made.resource = resource
-        made.offers = tuple(Offer(*offer) for offer in offers)
+        made.offers = tuple(Offer(**offer) for offer in offers)
         return made
 
 

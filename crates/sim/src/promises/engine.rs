@@ -4,7 +4,7 @@ use braid_schedule::{Background, BackgroundRate, DeviceCost, Direction, Flow, Fl
 
 use super::admit::{Entered, at, data_columns, device_cost, enter, is_scheduled};
 use super::others::{Clients, Rebuild};
-use super::outcome::{PromisesOutcome, Share};
+use super::outcome::{Overloaded, PromisesOutcome, Share};
 use super::plans::Plans;
 use super::spec::PromisesSpec;
 use super::station::{Job, Purpose, Station, Wait};
@@ -13,18 +13,19 @@ use crate::number::{index, narrow, real, seconds};
 use crate::queue::EventQueue;
 use crate::random::{Source as From, Stream as Numbers};
 
-/// Runs a checked spec.
-pub fn run(spec: &PromisesSpec) -> PromisesOutcome {
+/// Runs a checked spec. Ends at once when more waits at a drive than one accepts.
+pub fn run(spec: &PromisesSpec) -> Result<PromisesOutcome, Overloaded> {
     let mut engine = Engine::new(spec);
     engine.go(false);
-    engine.finish()
+    engine.overloaded.map_or_else(|| Ok(engine.finish()), Err)
 }
 
-/// Returns true if no period of any stream is late. Ends as soon as one is.
+/// Returns true if no period of any stream is late, and no drive refuses what is asked of it. Ends as soon as
+/// that is so.
 pub fn carries(spec: &PromisesSpec) -> bool {
     let mut engine = Engine::new(spec);
     engine.go(true);
-    engine.streams.late_periods == 0
+    engine.streams.late_periods == 0 && engine.overloaded.is_none()
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -65,6 +66,7 @@ pub(super) struct Engine<'a> {
     pub(super) clients: Clients,
     pub(super) rebuild: Option<Rebuild>,
     handled: u64,
+    overloaded: Option<Overloaded>,
     /// Kept between calls so that they need no new memory.
     waits: Vec<Wait>,
 }
@@ -98,6 +100,7 @@ impl<'a> Engine<'a> {
             clients: Clients::new(spec, &cost),
             rebuild: None,
             handled: 0,
+            overloaded: None,
             waits: Vec::new(),
         };
         engine.limit_rebuild();
@@ -139,7 +142,7 @@ impl<'a> Engine<'a> {
             self.now = at;
             self.handled += 1;
             self.handle(event);
-            if until_late && self.streams.late_periods > 0 {
+            if until_late && self.streams.late_periods > 0 || self.overloaded.is_some() {
                 return;
             }
         }
@@ -208,7 +211,10 @@ impl<'a> Engine<'a> {
         let cost_ns = self.time_ns(stage, job.direction, u64::from(job.bytes));
         let flow = self.flow(stage, &job);
         let station = at(drive) * self.stages + stage as usize;
-        self.stations[station].submit(self.now, flow, job, cost_ns);
+        if !self.stations[station].submit(self.now, flow, job, cost_ns) {
+            self.overloaded.get_or_insert(Overloaded { drive, seconds: seconds(self.now) });
+            return;
+        }
         self.stations[station].go(self.now, &mut self.waits);
         self.wait_for(narrow(station));
     }

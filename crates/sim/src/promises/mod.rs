@@ -34,5 +34,7 @@ mod streams;
 
 pub use admit::{drive_parts, policy};
 pub use engine::{carries, run};
-pub use outcome::{BestEffortOutcome, ClassOutcome, PromisesOutcome, RebuildOutcome, Refusal, Share, csv};
+pub use outcome::{
+    BestEffortOutcome, ClassOutcome, Overloaded, PromisesOutcome, RebuildOutcome, Refusal, Share, csv,
+};
 pub use spec::{Admission, BestEffort, Class, Cluster, Loss, Parts, PromisesSpec, Way};

@@ -7,6 +7,18 @@ use serde::Serialize;
 use crate::number::count;
 use crate::report::{Ran, cell};
 
+/// The end of a run in which a drive refuses operations, as too many of one stream wait there already.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+#[error(
+    "drive {drive} is overloaded: after {seconds:.1} s it refuses a stream's operations, as too many of them \
+     wait already. Ask for less, or let admission decide (promises.admission)"
+)]
+pub struct Overloaded {
+    pub(super) drive: u32,
+    /// Simulated time of the refusal.
+    pub(super) seconds: f64,
+}
+
 /// Results of one run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PromisesOutcome {

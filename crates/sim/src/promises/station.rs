@@ -87,12 +87,11 @@ impl Station {
         Station { scheduler, device, given: Vec::new(), free: Vec::new(), opens: 0, done: Vec::new() }
     }
 
-    /// Takes an operation.
-    pub(super) fn submit(&mut self, now: u64, flow: Flow, job: Job, cost_ns: u64) {
+    /// Takes an operation. Returns false if as many of its flow wait as a drive allows.
+    pub(super) fn submit(&mut self, now: u64, flow: Flow, job: Job, cost_ns: u64) -> bool {
         let Job { direction, bytes, .. } = job;
         let request = Request { flow, direction, bytes: u64::from(bytes), cost_ns, item: job };
-        // A stream that is refused here would be late anyway: as many wait as the drive allows.
-        assert!(self.scheduler.submit(now, request).is_ok(), "a flow has too much waiting");
+        self.scheduler.submit(now, request).is_ok()
     }
 
     /// Gives to the device what may go, and puts what is to be waited for into `waits`.

@@ -38,7 +38,8 @@ const OVERLOAD: &str = "[best_effort]\noverload = 10.0\nsize = \"256K\"\n";
 const LOSS: &str = "[loss]\nat = \"4s\"\nstored = \"64M\"\nrate = \"8MB/s\"\n";
 
 fn simulated(text: &str) -> PromisesOutcome {
-    run(&PromisesSpec::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}")))
+    let spec = PromisesSpec::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    run(&spec).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
 #[test]
@@ -80,9 +81,21 @@ fn streams_that_nobody_asked_whether_they_fit_are_late() {
     let far_too_many = text.replace("count = 10000", "count = 200");
     let spec = PromisesSpec::parse(&far_too_many).expect("a spec");
     assert!(!carries(&spec));
-    let outcome = run(&spec);
+    let outcome = run(&spec).expect("no drive refuses");
     assert!(outcome.late_periods > 0 && outcome.booked.is_none());
     assert_eq!(outcome.admitted, 230);
+}
+
+#[test]
+fn a_run_ends_when_a_drive_refuses_what_is_asked() {
+    let stream = "[[stream]]\nname = \"one\"\ncount = 4\nrate = \"600kB/s\"\nscheme = \"raid0\"\nwidth = 2\nunit = \"4K\"\n\
+                  survive = 0\n";
+    let cluster = &CONSTANT[..CONSTANT.find("[[stream]]").expect("streams")];
+    let cluster = cluster.replace("drives = 12", "drives = 2\nadmission = \"none\"").replace("12s", "3000s");
+    let spec = PromisesSpec::parse(&format!("{cluster}{stream}")).expect("a spec");
+    let error = run(&spec).expect_err("each is as much as a disk can do").to_string();
+    assert!(error.contains(" is overloaded: after "), "{error}");
+    assert!(!carries(&spec));
 }
 
 #[test]
@@ -116,7 +129,7 @@ fn the_same_seed_gives_the_same_on_one_thread_and_on_four() {
         let watch = Watch { stop: &AtomicBool::new(false), tell: &|_| {} };
         let ran = sweep::run(&points, threads, &watch, |point| Ran {
             values: point.values.clone(),
-            outcome: run(&point.spec),
+            outcome: run(&point.spec).expect("no drive refuses"),
         });
         ran.expect("nobody stopped it")
     };

@@ -175,7 +175,7 @@ record! {
     pub struct Lateness {
         /// Number of bytes that were delivered.
         bytes: u64,
-        /// Milliseconds in which they were.
+        /// Milliseconds in which they were; of several handles, those in which at least one was active.
         active_ms: u64,
         /// Number of periods in which something was due.
         periods: u64,

@@ -132,7 +132,7 @@ impl Limits {
             let rate = part(capacity, share);
             let file = self.file.clone();
             let sum = self.streams(vec![due_at(&file, &plan, rate, STRIPE, self.bytes)]).await?;
-            if sum.late > 0 {
+            if sum.late_periods() > 0.0 {
                 break;
             }
             carried = rate;
