@@ -40,8 +40,9 @@
 //! # Writes
 //!
 //! A write is answered with its commit, and a log makes one commit at a time. At worst a commit began just
-//! before the write was given out. It ends after `Q`, like all that was in flight then. The write's own commit
-//! begins only now, and what came meanwhile goes with it: at most `Q` again, and the commit's own cost `k`:
+//! before the write was given out. It ends after `Q`, like all that was in flight then. The write's own
+//! commit begins only now, and what came meanwhile goes with it: at most `Q` again, and the commit's own cost
+//! `k`:
 //!
 //! ```text
 //! L_write = L + Q + k

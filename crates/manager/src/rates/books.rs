@@ -204,8 +204,8 @@ impl Books {
 pub(crate) struct Entered {
     /// The drives of all files are booked, as far as they can be priced.
     pub(crate) is_booked: bool,
-    /// What capabilities are to carry from now on; `None`: what they do. A price with drives lost is not that
-    /// of all states.
+    /// The promise that capabilities carry from now on; `None`: as before. A price with drives lost is not
+    /// that of all states.
     pub(crate) carried: Option<Carried>,
 }
 

@@ -136,7 +136,7 @@ fn note_risk(core: &Core, id: ReservationId, risk: String) {
     }
 }
 
-/// What there is of a reservation's files.
+/// A reservation's files, as far as they can be told.
 enum Found {
     /// The files, as the plan has them or as they exist. A directory may have none for a while.
     Files(About),
