@@ -10,6 +10,10 @@ use serde_json::Value;
 use crate::support::{Cluster, Said, braid, finish, noise, run, said, signal, until};
 
 const MODEL: &str = "flash,iops=5000,read=200MB/s,write=150MB/s,sync=1ms";
+/// Bytes a second below which a disk was measured while the machine was busy.
+const MEASURED_MIN: u64 = 75_000_000;
+/// Nanoseconds of an operation above which it was.
+const OPERATION_MAX: u64 = 2_000_000;
 
 /// A cluster whose modelled disks are measured when they start.
 pub(crate) fn calibrated(drives: usize) -> Cluster {
@@ -21,9 +25,17 @@ pub(crate) fn calibrated(drives: usize) -> Cluster {
     until("all disks are measured", || {
         let shown = cluster.line("drive ls --cost --json").ok().json();
         let rows = shown.as_array().expect("a list");
-        let mut left = rows.iter().filter(|row| !row["cost"].is_object()).peekable();
+        let is_like_its_model = |row: &&Value| {
+            ["read", "write"].iter().all(|way| {
+                let way = &row["cost"]["disk"][way];
+                way["bytes_per_second"].as_u64() >= Some(MEASURED_MIN)
+                    && way["operation_ns"].as_u64().is_some_and(|ns| ns <= OPERATION_MAX)
+            })
+        };
+        let mut left = rows.iter().filter(|row| !is_like_its_model(row)).peekable();
         let all = rows.len() == drives && left.peek().is_none();
-        // On a busy machine the short run at the start may not have been enough.
+        // On a busy machine the short run at the start may not have been enough, or may have found a slow
+        // disk.
         for row in left {
             let drive = row["drive"].as_str().expect("a name");
             let said = cluster.line(&format!("drive calibrate {drive}"));
