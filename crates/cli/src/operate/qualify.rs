@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use braid_client::Client;
+use braid_client::{Client, DataDirection};
 use braid_layout::DriveId;
 use braid_wire::control::{DriveRow, DriveState, QualifyAct, WholeRate};
 use serde::Serialize;
@@ -173,8 +173,8 @@ fn limit_of(rate: u64, parts: Option<u64>, busy_permille: Option<u64>) -> &'stat
 fn measured_facts(asked: &Qualify, rows: &[DriveRow], files: usize, measured: &Measured) -> Facts {
     let of = |drive: &&DriveRow| measured.drives.contains(&drive.drive);
     let drives: Vec<&DriveRow> = rows.iter().filter(of).collect();
-    let way = |rate: &Phase, is_read| {
-        let parts = of_parts(&drives, is_read);
+    let way = |rate: &Phase, direction| {
+        let parts = of_parts(&drives, direction);
         Way {
             bytes_per_second: rate.drive_bytes_per_second,
             file_bytes_per_second: Some(rate.file_bytes_per_second),
@@ -190,16 +190,16 @@ fn measured_facts(asked: &Qualify, rows: &[DriveRow], files: usize, measured: &M
         files: u64::try_from(files).unwrap_or(u64::MAX),
         drives: drives.iter().map(|row| row.name.clone()).collect(),
         drives_in_service: u64::try_from(rows.len()).unwrap_or(u64::MAX),
-        read: way(&measured.read, true),
-        write: way(&measured.write, false),
+        read: way(&measured.read, DataDirection::Read),
+        write: way(&measured.write, DataDirection::Write),
     }
 }
 
 /// The facts of rates that were measured elsewhere, by several clients: all drives took part.
 fn told_facts(asked: &Qualify, rows: &[DriveRow], read: u64, write: u64) -> Facts {
     let drives: Vec<&DriveRow> = rows.iter().filter(|row| row.state == DriveState::Up).collect();
-    let way = |rate: u64, is_read| {
-        let parts = of_parts(&drives, is_read);
+    let way = |rate: u64, direction| {
+        let parts = of_parts(&drives, direction);
         Way {
             bytes_per_second: rate,
             file_bytes_per_second: None,
@@ -215,20 +215,14 @@ fn told_facts(asked: &Qualify, rows: &[DriveRow], read: u64, write: u64) -> Fact
         files: 0,
         drives: drives.iter().map(|row| row.name.clone()).collect(),
         drives_in_service: u64::try_from(rows.len()).unwrap_or(u64::MAX),
-        read: way(read, true),
-        write: way(write, false),
+        read: way(read, DataDirection::Read),
+        write: way(write, DataDirection::Write),
     }
 }
 
 /// Bytes a second of drives by their own disks and rails; `None`: one of them is not calibrated.
-fn of_parts(drives: &[&DriveRow], is_read: bool) -> Option<u64> {
-    let of = |row: &&DriveRow| {
-        let parts = row.parts.as_ref()?;
-        let disk = parts.cost.as_ref()?.disk;
-        let way = if is_read { disk.read } else { disk.write };
-        let rail = Some(parts.rail_bytes_per_second).filter(|rate| *rate > 0);
-        Some(way.bytes_per_second.min(rail.unwrap_or(u64::MAX)))
-    };
+fn of_parts(drives: &[&DriveRow], way: DataDirection) -> Option<u64> {
+    let of = |row: &&DriveRow| row.parts.as_ref()?.bytes_per_second(way);
     drives.iter().map(of).try_fold(0_u64, |sum, rate| Some(sum.saturating_add(rate?)))
 }
 

@@ -28,6 +28,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Time for which an ended reservation is remembered after the manager has told of it: longer than a
 /// capability lasts.
 const ENDED_KEPT_NS: u64 = 600_000_000_000;
+/// Ended reservations that are remembered at most; the latest are.
+const ENDED_MAX: usize = 65_536;
 /// Difference of the manager's clock beyond which the ends of promises are reckoned anew.
 const CLOCKS_APART_MS: u64 = 100;
 
@@ -167,6 +169,9 @@ impl Gate {
             if state.ended.insert(*id, now.saturating_add(ENDED_KEPT_NS)).is_none() {
                 state.scheduler.end(now, id.0);
             }
+        }
+        while state.ended.len() > ENDED_MAX {
+            state.ended.pop_first();
         }
     }
 

@@ -12,12 +12,12 @@ use braid_layout::DriveId;
 use braid_meta::records::schema::key;
 use braid_meta::records::tx::Tx;
 use braid_meta::rules::drives::DriveTable;
-use braid_schedule::Direction;
+use braid_wire::capability::DataDirection;
 use braid_wire::control::{MEASURED_BY_BYTES_MAX, Qualified, Qualify, QualifyAct, WholeRate};
 use braid_wire::{Reason, Refusal};
 
 use crate::core::Core;
-use crate::rates::books::{cost_of, known, told_whole};
+use crate::rates::books::told_whole;
 
 /// The key's word.
 const WORD: &str = "qualified";
@@ -85,14 +85,14 @@ fn check(table: &DriveTable, whole: &WholeRate) -> Result<(), Refusal> {
 
 /// The reason why rates are not believed.
 fn judge(table: &DriveTable, whole: &WholeRate) -> Option<String> {
-    [Direction::Read, Direction::Write].iter().find_map(|way| judge_way(table, whole, *way))
+    [DataDirection::Read, DataDirection::Write].iter().find_map(|way| judge_way(table, whole, *way))
 }
 
-fn judge_way(table: &DriveTable, whole: &WholeRate, way: Direction) -> Option<String> {
+fn judge_way(table: &DriveTable, whole: &WholeRate, way: DataDirection) -> Option<String> {
     let share = |whole: &WholeRate| rate_of(&told_whole(whole).share(), way);
-    let name = if way == Direction::Read { "reads" } else { "writes" };
+    let name = if way == DataDirection::Read { "reads" } else { "writes" };
     let rate =
-        if way == Direction::Read { whole.read_bytes_per_second } else { whole.write_bytes_per_second };
+        if way == DataDirection::Read { whole.read_bytes_per_second } else { whole.write_bytes_per_second };
     if let Some(parts) = of_parts(table, &whole.drives, way)
         && rate > parts.saturating_add(parts / ABOVE_PARTS)
     {
@@ -116,22 +116,16 @@ fn judge_way(table: &DriveTable, whole: &WholeRate, way: Direction) -> Option<St
     })
 }
 
-fn rate_of(share: &Share, way: Direction) -> Option<u64> {
+fn rate_of(share: &Share, way: DataDirection) -> Option<u64> {
     match way {
-        Direction::Read => share.read_bytes_per_second,
-        Direction::Write => share.write_bytes_per_second,
+        DataDirection::Read => share.read_bytes_per_second,
+        DataDirection::Write => share.write_bytes_per_second,
     }
 }
 
 /// Bytes a second of these drives by their own disks and rails; `None`: one of them is not calibrated.
-fn of_parts(table: &DriveTable, drives: &[DriveId], way: Direction) -> Option<u64> {
-    let of = |drive: &DriveId| {
-        let drive = table.drive(*drive)?;
-        let cost = cost_of(drive)?;
-        let disk = if way == Direction::Read { cost.read } else { cost.write };
-        let rail = drive.parts.as_ref().and_then(|parts| known(parts.rail_bytes_per_second));
-        Some(disk.bytes_per_second.min(rail.unwrap_or(u64::MAX)))
-    };
+fn of_parts(table: &DriveTable, drives: &[DriveId], way: DataDirection) -> Option<u64> {
+    let of = |drive: &DriveId| table.drive(*drive)?.parts.as_ref()?.bytes_per_second(way);
     drives.iter().map(of).try_fold(0_u64, |sum, rate| Some(sum.saturating_add(rate?)))
 }
 

@@ -1,6 +1,8 @@
 //! Costs of a drive's parts: its disk in device time, its processor, its rail. And calibration, by which the
 //! drive finds them out.
 
+use crate::capability::DataDirection;
+
 choice! {
     /// The way in which the fixed cost of an operation and the cost of its bytes make one cost.
     pub enum DiskCharge {
@@ -94,6 +96,19 @@ record! {
         rail_bytes_per_second: u64,
         /// The reason why a newer result was refused, for people; empty: the last one is good.
         refused: String,
+    }
+}
+
+impl DriveParts {
+    /// Bytes a second that the disk and the rail do in a direction; `None`: the disk was not calibrated.
+    pub fn bytes_per_second(&self, direction: DataDirection) -> Option<u64> {
+        let disk = &self.cost.as_ref()?.disk;
+        let way = match direction {
+            DataDirection::Read => &disk.read,
+            DataDirection::Write => &disk.write,
+        };
+        let rail = Some(self.rail_bytes_per_second).filter(|rate| *rate > 0);
+        Some(rail.map_or(way.bytes_per_second, |rail| rail.min(way.bytes_per_second)))
     }
 }
 
