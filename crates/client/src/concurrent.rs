@@ -8,7 +8,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::Poll;
 
-type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Runs all futures to completion; the results are in the futures' order.
 pub(crate) async fn all<'a, T, F>(futures: impl IntoIterator<Item = F>) -> Vec<T>

@@ -47,7 +47,7 @@ pub(crate) async fn run(shared: Weak<Shared>) {
         for file in shared.context.said.old(Instant::now()) {
             shared.inodes.unless_open(file, || shared.context.closed(file));
         }
-        if memory.is_due(shared.inodes.closed()) {
+        if memory.is_due(shared.inodes.closed() + shared.lookups.forgotten()) {
             drop(shared.context.teller.tell(INodeNo(0), memory::give_back));
         }
         rounds = rounds.wrapping_add(1);

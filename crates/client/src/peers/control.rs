@@ -18,6 +18,7 @@ use braid_wire::control::{ControlReply, ControlRequest, Renew, RequestHead, Watc
 use braid_wire::{Reason, Refusal};
 use tokio::time::timeout;
 
+use crate::concurrent::Boxed;
 use crate::config::{Config, WAIT_TOLD_AFTER};
 use crate::error::{Error, Result};
 use crate::peers::lane::{Failure, Lane};
@@ -170,7 +171,19 @@ impl Control {
         RequestHead { client: self.client, ..RequestHead::NONE }
     }
 
-    async fn call_in(
+    /// Sends a request, and retries it after a break. The future is boxed: it is as large as all states of a
+    /// connection, and every caller's future, and its callers', would contain it.
+    fn call_in<'c>(
+        &'c self,
+        lane: &'c Lane,
+        subject: &'c str,
+        request: &'c ControlRequest,
+        bounds: Bounds,
+    ) -> Boxed<'c, Result<ControlReply>> {
+        Box::pin(self.try_in(lane, subject, request, bounds))
+    }
+
+    async fn try_in(
         &self,
         lane: &Lane,
         subject: &str,

@@ -3,6 +3,7 @@
 //! forget the others.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use fuser::INodeNo;
@@ -11,6 +12,7 @@ use fuser::INodeNo;
 #[derive(Debug, Default)]
 pub(crate) struct Lookups {
     files: Mutex<HashMap<u64, u64>>,
+    forgotten: AtomicUsize,
 }
 
 impl Lookups {
@@ -32,8 +34,14 @@ impl Lookups {
                 return;
             }
             files.remove(&number.0);
+            self.forgotten.fetch_add(1, Ordering::Relaxed);
         }
         drop();
+    }
+
+    /// Number of files that the kernel has ever forgotten.
+    pub(crate) fn forgotten(&self) -> usize {
+        self.forgotten.load(Ordering::Relaxed)
     }
 }
 
@@ -56,6 +64,7 @@ mod tests {
         lookups.told(INodeNo(8), || ());
         assert!(!forgets(file, 2), "one was told meanwhile");
         assert!(forgets(file, 1) && forgets(INodeNo(8), 1));
+        assert_eq!(lookups.forgotten(), 2);
         lookups.told(file, || ());
         assert!(forgets(file, 1), "it was found again");
     }

@@ -224,6 +224,16 @@ impl Kept {
         self.lock().forget_name(directory, name);
     }
 
+    /// Records that a directory was removed here. Its names are dropped with its own.
+    pub(crate) fn remove_directory(&self, parent: FileId, name: &[u8]) {
+        let mut state = self.lock();
+        if let Some(Name::File(directory)) = state.name((parent, name)) {
+            let names = state.names.remove(&directory).unwrap_or_default();
+            state.count -= names.known.len();
+        }
+        state.forget_name(parent, name);
+    }
+
     /// Drops the records of a file or directory that others have changed. Returns the names in it that were
     /// known, if it is a directory.
     pub(crate) fn heed(&self, file: FileId) -> Vec<Vec<u8>> {
@@ -353,6 +363,18 @@ mod tests {
             let named = state.names[&DIRECTORY].known.get(&b"cur"[..]).copied();
             assert!(named == is_done.then_some(Name::File(FileId(7))) && state.rows.is_empty());
         }
+    }
+
+    #[test]
+    fn of_a_directory_that_was_removed_nothing_is_kept() {
+        let kept = Kept::default();
+        kept.put_name(kept.ask(), (FileId(2), b"made"), Some(&row(1, 10)));
+        kept.put_empty(kept.ask(), FileId(7));
+        kept.forget_name(FileId(7), b"a file that was made and removed");
+        assert_eq!(kept.lock().count, 2);
+        kept.remove_directory(FileId(2), b"made");
+        let state = kept.lock();
+        assert!(state.count == 0 && state.rows.is_empty() && !state.names.contains_key(&FileId(7)));
     }
 
     #[test]

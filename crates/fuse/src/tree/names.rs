@@ -337,7 +337,11 @@ impl Shared {
             Some(_) if only == UnlinkOnly::NotDirectory => client.unlink_open(&name).await,
             _ => client.unlink_only(&name, only).await,
         };
-        self.context.kept.forget_name(at.0, at.1);
+        if removed.is_ok() && only == UnlinkOnly::Directory {
+            self.context.kept.remove_directory(at.0, at.1);
+        } else {
+            self.context.kept.forget_name(at.0, at.1);
+        }
         lost.iter().for_each(|file| self.context.kept.forget(*file));
         removed.map_err(|error| errno(&error))
     }
