@@ -1,9 +1,13 @@
-//! Folding: the committer merges settled deltas lazily into their parity unit's base (PROTOCOL R6).
+//! Folding: settled deltas are merged lazily into their parity unit's base (PROTOCOL R6).
 //!
 //! A fold reads the base's bytes and the deltas, verifies them, and appends a new base. It is an ordinary
 //! record: until it is durable, the deltas stand. A unit with damage is marked lost, and reads of it fail.
+//!
+//! The reads take the disk as long as those of a user. Where others need the disk as well, a thread of its own
+//! makes them, in turns ([`crate::threads::folder`]): a committer that read would hold up all writes.
 
 use std::ops::Range;
+use std::sync::mpsc::SyncSender;
 
 use braid_layout::{EndBound, ObjectId, PartitionId};
 use bytes::Bytes;
@@ -11,134 +15,248 @@ use bytes::Bytes;
 use crate::crc::block_crcs;
 use crate::error::Error;
 use crate::format::LOG_BLOCK_U64;
-use crate::format::extent::LogPosition;
+use crate::format::extent::{Extent, LogPosition};
 use crate::format::record::{Kind, Record, flags};
 use crate::index::Index;
 use crate::index::deciding::decision::object_record;
 use crate::index::deciding::growth::ReservedChange;
 use crate::index::extent::Few;
+use crate::index::parity::Fold;
 use crate::index::unit::Unit;
 use crate::segments::log::Entry;
-use crate::stored_extent::{self, Patience, Stored, Whose, stored};
+use crate::stored_extent::{self, Part, Patience, Stored, Whose, stored};
 use crate::threads::committer::{Committer, Heat};
+use crate::threads::shared::Shared;
 use crate::threads::space_budget::NoSpace;
+use crate::turns::OwnWork;
 
 /// Number of units with settled deltas that may wait before all are folded: folding at once would rewrite the
 /// base for every delta.
 const WAITING_MAX: usize = 64;
 /// A unit with this many deltas and layers is folded even if few units wait.
 const DELTAS_LEN: usize = 32;
-/// The most units folded between two commits.
+/// So is one whose deltas and layers have this many bytes: a read of the unit reads them all.
+const DELTA_BYTES: u64 = 4 << 20;
+/// The most units that the committer folds between two commits.
 const FOLD_LEN_MAX: usize = 4;
+/// With this many units waiting no turn at the disk is waited for: the log would fill up, and reads of the
+/// units would take ever longer.
+const CROWD_MAX: usize = 16 * WAITING_MAX;
+/// Bytes that are read in one turn at the disk.
+const TURN_BYTES: u64 = 1 << 20;
+/// The least bytes that are read of each source in a turn: less would be mostly positioning.
+const PIECE_MIN: u64 = 64 << 10;
+
+/// A parity unit.
+type Key = (PartitionId, ObjectId, u64);
 
 /// A base to write, and its sources.
-struct Job {
-    key: (PartitionId, ObjectId, u64),
+pub(crate) struct Job {
+    key: Key,
+    fold: Fold,
     record: Record,
-    range: Range<u32>,
     parts: Few<Stored>,
     layers: Few<Stored>,
 }
 
+/// A base for the committer to write.
+pub(crate) struct Folded {
+    key: Key,
+    fold: Fold,
+    entry: Entry,
+    /// Told whether the base was written.
+    pub(crate) reply: SyncSender<bool>,
+}
+
 impl Committer {
-    /// Fold some units if enough wait.
+    /// Folds some units if enough wait; where others need the disk as well, the folder's thread does.
     pub(crate) fn fold(&mut self) {
-        let jobs = self.jobs();
+        let shared = &self.shared;
+        if shared.folding.has_thread() {
+            if is_any_due(shared) {
+                shared.folding.call();
+            }
+            return;
+        }
+        if self.log.rest.check().is_err() {
+            return;
+        }
         let mut entries: Vec<Entry> = Vec::new();
-        for mut job in jobs {
-            match bytes(&mut job, self.shared.superblock.salt) {
+        for mut job in jobs(shared, FOLD_LEN_MAX) {
+            match job.bytes(shared, None) {
                 Ok(payload) => entries.push((job.record, payload)),
-                Err(error) => self.on_unreadable(job.key, &error),
+                Err(error) => on_unreadable(shared, job.key, &error),
             }
         }
         // If it fails, the deltas stand, and are folded later.
         let _ = self.commit_entries(Heat::Hot, &mut entries);
     }
 
-    /// Marks a damaged unit lost (PROTOCOL R9). After another error it is tried again once the unit changes.
-    fn on_unreadable(&self, key: (PartitionId, ObjectId, u64), error: &Error) {
-        let (partition, object, unit) = key;
-        tracing::error!(%error, %partition, %object, unit, "deltas of a parity unit cannot be folded in");
-        let mut index = self.shared.index.write();
-        index.foldable.remove(&key);
-        let &Error::Damaged { segment, offset, .. } = error else { return };
-        if let (Ok(segment), Ok(block)) = (u32::try_from(segment), u32::try_from(offset / LOG_BLOCK_U64)) {
-            index.mark_lost(partition, object, Some(unit), LogPosition { segment, block });
-            index.segments.entry(segment).damaged = true;
-        }
-    }
-
-    fn jobs(&self) -> Vec<Job> {
-        let index = self.shared.index.read();
-        if index.foldable.is_empty() || self.shared.is_held() || self.log.rest.check().is_err() {
-            return Vec::new();
-        }
-        let crowded = index.foldable.len() > WAITING_MAX;
-        let is_due = |&(partition, object, unit): &(PartitionId, ObjectId, u64)| {
-            let waiting =
-                |unit: &Unit| unit.deltas.len() + unit.settled.as_ref().map_or(0, |base| base.layers.len());
-            let found = || index.find_object(partition, object).ok().map(|found| waiting(&found.unit(unit)));
-            crowded || found().is_some_and(|waiting| waiting >= DELTAS_LEN)
-        };
-        let mut jobs = Vec::new();
-        let mut idle = Vec::new();
-        for key in index.foldable.iter().copied().filter(is_due) {
-            match self.job(&index, key) {
-                Some(job) => jobs.push(job),
-                None => idle.push(key),
-            }
-            if jobs.len() == FOLD_LEN_MAX {
-                break;
-            }
-        }
-        drop(index);
-        if !idle.is_empty() {
-            // The idle units are lost or gone. A unit that is repaired is queued again when it changes.
-            let mut index = self.shared.index.write();
-            index.foldable.retain(|key| !idle.contains(key));
-        }
-        let mut budget = if jobs.is_empty() { return jobs } else { self.space_budget() };
-        let mut fits = |job: &Job| {
-            let change = ReservedChange::default();
-            budget.take(&job.record, change, NoSpace::Wait).is_ok()
-        };
-        jobs.into_iter().filter(|job| fits(job)).collect()
-    }
-
-    fn job(&self, index: &Index, key: (PartitionId, ObjectId, u64)) -> Option<Job> {
+    /// Writes a base that the folder's thread has made, unless what it was made of has changed meanwhile.
+    pub(crate) fn commit_fold(&mut self, folded: Folded) {
+        let Folded { key, fold, mut entry, reply } = folded;
         let (partition, object, number) = key;
-        let owner = index.whole_object(partition, object).ok()?;
-        let unit = owner.unit(number);
-        let fold = unit.fold()?;
-        let mut record = object_record(Kind::ParityBase, partition, object, owner);
-        record.flags = flags::FOLDED;
-        (record.unit, record.units) = (number, 1);
-        (record.from, record.to) = (fold.range.start, fold.range.end);
-        record.payload_bytes = fold.range.end - fold.range.start;
-        (record.version, record.previous, record.cover) = (fold.version, fold.previous, fold.cover);
-        record.ends = fold.ends.iter().map(|&end| EndBound::exactly(end)).collect();
-        record.columns = unit.settled.as_ref().map_or(record.columns, |base| base.columns);
-        let parts = stored(&self.shared.files, &fold.extents, Patience::Waits).ok()?;
-        let layers = stored(&self.shared.files, &fold.layers, Patience::Waits).ok()?;
-        Some(Job { key, record, range: fold.range, parts, layers })
+        let is_as_read = {
+            let index = self.shared.index.read();
+            index.whole_object(partition, object).is_ok_and(|owner| {
+                owner.birth == entry.0.birth
+                    && owner.unit(number).fold_to(&fold.cover).as_ref() == Some(&fold)
+            })
+        };
+        let fits = || {
+            let change = ReservedChange::default();
+            self.space_budget().take(&entry.0, change, NoSpace::Wait).is_ok()
+        };
+        let is_written = is_as_read
+            && fits()
+            && self.log.rest.check().is_ok()
+            && self.commit_entries(Heat::Hot, std::slice::from_mut(&mut entry)).is_ok();
+        // This fails if the folder's thread has ended.
+        let _ = reply.send(is_written);
     }
 }
 
-/// Compute the new base's bytes.
-fn bytes(job: &mut Job, salt: u64) -> Result<Bytes, Error> {
-    let (partition, object, unit) = job.key;
-    let whose = Whose { salt, partition, object, unit };
-    let read = || {
-        let parts = stored_extent::load(job.parts.iter().cloned(), whose, None)?;
-        let layers = stored_extent::load(job.layers.iter().cloned(), whose, None)?;
-        stored_extent::bytes_of(&parts, &layers, &job.range)
+/// Makes the base of the next unit that is due, in turns at the disk. Returns `None` if none is due now, or
+/// none can be folded.
+pub(crate) fn next(shared: &Shared, reply: SyncSender<bool>, gives_up: &dyn Fn() -> bool) -> Option<Folded> {
+    loop {
+        let mut job = jobs(shared, 1).pop()?;
+        let is_crowded = shared.index.read().foldable.len() > CROWD_MAX;
+        let gives_up = || is_crowded || gives_up();
+        match job.bytes(shared, Some(&gives_up)) {
+            Ok(payload) => {
+                let Job { key, fold, record, .. } = job;
+                return Some(Folded { key, fold, entry: (record, payload), reply });
+            }
+            Err(error) => on_unreadable(shared, job.key, &error),
+        }
+    }
+}
+
+/// Marks a damaged unit lost (PROTOCOL R9). After another error it is tried again once the unit changes.
+fn on_unreadable(shared: &Shared, key: Key, error: &Error) {
+    let (partition, object, unit) = key;
+    tracing::error!(%error, %partition, %object, unit, "deltas of a parity unit cannot be folded in");
+    let mut index = shared.index.write();
+    index.foldable.remove(&key);
+    let &Error::Damaged { segment, offset, .. } = error else { return };
+    if let (Ok(segment), Ok(block)) = (u32::try_from(segment), u32::try_from(offset / LOG_BLOCK_U64)) {
+        index.mark_lost(partition, object, Some(unit), LogPosition { segment, block });
+        index.segments.entry(segment).damaged = true;
+    }
+}
+
+/// Returns true if a unit is to be folded.
+fn is_any_due(shared: &Shared) -> bool {
+    let index = shared.index.read();
+    !shared.is_held() && index.foldable.iter().any(|key| is_due(&index, key))
+}
+
+/// Returns true if a unit is to be folded: too many wait, or it has many deltas.
+fn is_due(index: &Index, key: &Key) -> bool {
+    let &(partition, object, unit) = key;
+    let is_long = |unit: &Unit| {
+        let layers = unit.settled.as_ref().map_or(&[][..], |base| &base.layers);
+        let extents = || unit.deltas.iter().map(|delta| &delta.own).chain(layers);
+        let bytes: u64 = extents().map(extent_bytes).sum();
+        extents().count() >= DELTAS_LEN || bytes >= DELTA_BYTES
     };
-    let bytes = read().or_else(|error| {
-        // The page cache may be wrong: read again from the medium.
-        stored_extent::drop_records(&job.parts);
-        stored_extent::drop_records(&job.layers);
-        if matches!(error, Error::Damaged { .. }) { read() } else { Err(error) }
-    })?;
-    job.record.crcs = block_crcs(job.range.start, &bytes);
-    Ok(bytes.into())
+    index.foldable.len() > WAITING_MAX
+        || index.find_object(partition, object).is_ok_and(|found| is_long(&found.unit(unit)))
+}
+
+fn extent_bytes(extent: &Extent) -> u64 {
+    u64::from(extent.to - extent.from)
+}
+
+/// At most `most` units that are to be folded, and for which there is space.
+fn jobs(shared: &Shared, most: usize) -> Vec<Job> {
+    let index = shared.index.read();
+    if index.foldable.is_empty() || shared.is_held() {
+        return Vec::new();
+    }
+    let mut jobs = Vec::new();
+    let mut idle = Vec::new();
+    for key in index.foldable.iter().copied().filter(|key| is_due(&index, key)) {
+        match job(shared, &index, key) {
+            Some(job) => jobs.push(job),
+            None => idle.push(key),
+        }
+        if jobs.len() == most {
+            break;
+        }
+    }
+    drop(index);
+    if !idle.is_empty() {
+        // The idle units are lost or gone. A unit that is repaired is queued again when it changes.
+        let mut index = shared.index.write();
+        for key in idle {
+            if job(shared, &index, key).is_none() {
+                index.foldable.remove(&key);
+            }
+        }
+    }
+    let mut budget = if jobs.is_empty() { return jobs } else { shared.space_budget() };
+    let mut fits = |job: &Job| {
+        let change = ReservedChange::default();
+        budget.take(&job.record, change, NoSpace::Wait).is_ok()
+    };
+    jobs.into_iter().filter(|job| fits(job)).collect()
+}
+
+fn job(shared: &Shared, index: &Index, key: Key) -> Option<Job> {
+    let (partition, object, number) = key;
+    let owner = index.whole_object(partition, object).ok()?;
+    let unit = owner.unit(number);
+    let fold = unit.fold()?;
+    let mut record = object_record(Kind::ParityBase, partition, object, owner);
+    record.flags = flags::FOLDED;
+    (record.unit, record.units) = (number, 1);
+    (record.from, record.to) = (fold.range.start, fold.range.end);
+    record.payload_bytes = fold.range.end - fold.range.start;
+    (record.version, record.previous, record.cover) = (fold.version, fold.previous, fold.cover.clone());
+    record.ends = fold.ends.iter().map(|&end| EndBound::exactly(end)).collect();
+    record.columns = unit.settled.as_ref().map_or(record.columns, |base| base.columns);
+    let parts = stored(&shared.files, &fold.extents, Patience::Waits).ok()?;
+    let layers = stored(&shared.files, &fold.layers, Patience::Waits).ok()?;
+    Some(Job { key, fold, record, parts, layers })
+}
+
+impl Job {
+    /// Computes the new base's bytes. With `gives_up` it is done in turns at the disk.
+    fn bytes(&mut self, shared: &Shared, gives_up: Option<&dyn Fn() -> bool>) -> Result<Bytes, Error> {
+        let bytes = self.read(shared, gives_up).or_else(|error| {
+            // The page cache may be wrong: read again from the medium.
+            stored_extent::drop_records(&self.parts);
+            stored_extent::drop_records(&self.layers);
+            if matches!(error, Error::Damaged { .. }) { self.read(shared, gives_up) } else { Err(error) }
+        })?;
+        self.record.crcs = block_crcs(self.fold.range.start, &bytes);
+        Ok(bytes.into())
+    }
+
+    fn read(&self, shared: &Shared, gives_up: Option<&dyn Fn() -> bool>) -> Result<Vec<u8>, Error> {
+        let (partition, object, unit) = self.key;
+        let whose = Whose { salt: shared.superblock.salt, partition, object, unit };
+        let turn = |bytes| gives_up.map(|gives_up| shared.turn(OwnWork::Folding, bytes, 0, gives_up));
+        let sources = u64::try_from(self.parts.len() + self.layers.len()).unwrap_or(u64::MAX).max(1);
+        let headers = turn(sources.saturating_mul(LOG_BLOCK_U64).min(TURN_BYTES));
+        let parts: Few<Part> = stored_extent::load(self.parts.iter().cloned(), whose, None)?;
+        let layers: Few<Part> = stored_extent::load(self.layers.iter().cloned(), whose, None)?;
+        drop(headers);
+        let Range { start, end } = self.fold.range;
+        let all = u64::from(end - start);
+        let piece =
+            if gives_up.is_some() { TURN_BYTES / sources / LOG_BLOCK_U64 * LOG_BLOCK_U64 } else { all };
+        let piece = u32::try_from(piece.max(PIECE_MIN)).unwrap_or(u32::MAX);
+        let mut bytes = Vec::with_capacity(usize::try_from(all).expect("at most a unit"));
+        let mut from = start;
+        while from < end {
+            let to = from.saturating_add(piece).min(end);
+            let _turn = turn(u64::from(to - from).saturating_mul(sources));
+            bytes.extend(stored_extent::bytes_of(&parts, &layers, &(from..to))?);
+            from = to;
+        }
+        Ok(bytes)
+    }
 }

@@ -19,6 +19,7 @@ use crate::store::{Identity, refuse_foreign};
 use crate::threads::checkpointer::Checkpointer;
 use crate::threads::cleaner::move_batch_bytes;
 use crate::threads::committer::{Committer, Heat};
+use crate::threads::folder::Folding;
 use crate::threads::shared::Shared;
 
 /// A store before its threads run.
@@ -58,6 +59,7 @@ pub(crate) fn open_parts(
         headers: HeaderCache::default(),
         checkpointer,
         cleaning: Cleaning::new(pacer, options.give_back),
+        folding: Folding::default(),
         superblock,
         capacity: options.capacity,
         held: AtomicBool::new(options.held),

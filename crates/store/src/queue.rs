@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::clean::move_batch::MoveBatch;
 use crate::commit_delay::CommitDelay;
 use crate::error::Error;
+use crate::fold::Folded;
 use crate::mutation::{Mutation, MutationOutcome};
 use crate::mutex::{Condvar, Mutex};
 
@@ -58,6 +59,8 @@ struct State {
     abandoned: bool,
     /// From the cleaner, which waits for its answer: served before all requests.
     batch: Option<MoveBatch>,
+    /// From the folder, which waits for its answer.
+    fold: Option<Folded>,
     /// The cleaner's final answer to a committer that waits for space: the cleaner can do no more.
     helped: Option<CleanRound>,
     /// The cleaner has ended and sends no more answers.
@@ -187,7 +190,7 @@ impl Queue {
         if state.patient == 0 {
             state.patient_since = None;
         }
-        let more = !to.is_empty() || state.batch.is_some() || !state.closed;
+        let more = !to.is_empty() || state.batch.is_some() || state.fold.is_some() || !state.closed;
         let blocked = state.blocked > 0;
         drop(state);
         if blocked {
@@ -209,6 +212,21 @@ impl Queue {
     /// The batch of moves that waits, if any.
     pub(crate) fn take_move_batch(&self) -> Option<MoveBatch> {
         self.state.lock().batch.take()
+    }
+
+    /// Hand a folded base to the committer. If the committer is gone, it is never answered.
+    pub(crate) fn push_fold(&self, folded: Folded) {
+        let mut state = self.state.lock();
+        if !state.abandoned {
+            state.fold = Some(folded);
+        }
+        drop(state);
+        self.filled.notify_all();
+    }
+
+    /// The folded base that waits, if any.
+    pub(crate) fn take_fold(&self) -> Option<Folded> {
+        self.state.lock().fold.take()
     }
 
     /// Tell the committer, which waits for space, that the cleaner is done.
@@ -259,6 +277,7 @@ impl Queue {
         let mut state = self.state.lock();
         state.abandoned = true;
         state.batch = None;
+        state.fold = None;
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
         for (_, reply) in waiting {
@@ -279,9 +298,9 @@ impl State {
         (!self.is_hasty && !left.is_zero()).then_some(Some(left))
     }
 
-    /// Returns true if the committer has work that must not be delayed: moves to commit, or the end.
+    /// Returns true if the committer has work that must not be delayed: moves or a base to commit, or the end.
     fn is_pressing(&self) -> bool {
-        self.batch.is_some() || self.closed
+        self.batch.is_some() || self.fold.is_some() || self.closed
     }
 
     fn fits(&self, bytes: u64) -> bool {

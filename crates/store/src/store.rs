@@ -31,6 +31,7 @@ use crate::recover::Recovery;
 use crate::threads::by_hand::ByHand;
 use crate::threads::checkpointer;
 use crate::threads::cleaner::Cleaner;
+use crate::threads::folder;
 use crate::threads::reclaim;
 use crate::threads::shared::Shared;
 
@@ -138,14 +139,22 @@ impl Store {
         let checkpointer = spawn("store-checkpoint", move || checkpointer::run(&checkpointing))?;
         let cleaner = Cleaner::new(Arc::clone(&shared));
         let cleaner = spawn("store-clean", move || cleaner.run());
+        let folding = Arc::clone(&shared);
+        // Nobody else needs the disk of a store without turns: the committer folds.
+        let folder = shared.turns.is_some().then(|| spawn("store-fold", move || folder::run(&folding)));
+        if matches!(folder, Some(Ok(_))) {
+            shared.folding.has_begun();
+        }
         let committing = spawn("store-commit", move || committer.run());
-        if committing.is_err() || cleaner.is_err() {
+        if committing.is_err() || cleaner.is_err() || matches!(folder, Some(Err(_))) {
             // The other threads end too.
             shared.queue.close();
             shared.checkpointer.close();
             shared.cleaning.close();
+            shared.folding.close();
         }
-        let threads = vec![committing?, checkpointer, cleaner?];
+        let mut threads = vec![committing?, checkpointer, cleaner?];
+        threads.extend(folder.transpose()?);
         let handle = Handle {
             identity,
             shared,

@@ -8,6 +8,8 @@ use std::fmt;
 pub enum OwnWork {
     /// Live bytes are moved out of segments that are mostly dead.
     Cleaning,
+    /// Deltas are merged into their parity unit's base.
+    Folding,
     /// A checkpoint is written.
     Checkpoint,
 }

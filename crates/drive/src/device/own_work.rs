@@ -29,7 +29,7 @@ impl fmt::Debug for StoreTurns {
 impl Turns for StoreTurns {
     fn wait(&self, work: OwnWork, read: u64, written: u64, gives_up: &dyn Fn() -> bool) -> Box<dyn Send> {
         let flow = Flow::Background(match work {
-            OwnWork::Cleaning => Background::Cleaning,
+            OwnWork::Cleaning | OwnWork::Folding => Background::Cleaning,
             OwnWork::Checkpoint => Background::Checkpoint,
         });
         if gives_up() {

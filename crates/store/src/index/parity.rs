@@ -350,7 +350,19 @@ impl Unit {
         if self.pending.is_some() || self.lost.is_some() {
             return None;
         }
-        let found = self.cut(Cut::Settled, &(0..u32::MAX))?;
+        self.fold_of(Cut::Settled)
+    }
+
+    /// The base that folding would have written when these were the settled versions.
+    pub(crate) fn fold_to(&self, cover: &[Version]) -> Option<Fold> {
+        if self.pending.is_some() || self.lost.is_some() {
+            return None;
+        }
+        self.fold_of(Cut::Exactly(cover))
+    }
+
+    fn fold_of(&self, cut: Cut<'_>) -> Option<Fold> {
+        let found = self.cut(cut, &(0..u32::MAX))?;
         let from = found.layers.iter().map(|layer| layer.from).min()?;
         let to = found.layers.iter().map(|layer| layer.to).max()?;
         Some(Fold {

@@ -134,6 +134,7 @@ impl Committer {
             shared.queue.abandon();
             shared.checkpointer.close();
             shared.cleaning.close();
+            shared.folding.close();
         });
         let mut waiting: VecDeque<Request> = VecDeque::new();
         while self.turn(&mut waiting) {}
@@ -148,6 +149,9 @@ impl Committer {
         }
         if let Some(batch) = self.shared.queue.take_move_batch() {
             self.commit_moves(batch);
+        }
+        if let Some(folded) = self.shared.queue.take_fold() {
+            self.commit_fold(folded);
         }
         self.serve(waiting);
         self.fold();

@@ -1,13 +1,15 @@
-//! The store's three threads and the state that they share.
+//! The store's threads and the state that they share.
 //!
 //! The committer alone appends to the log. The checkpointer writes checkpoints beside it. The cleaner reads
-//! segments that are mostly dead and hands their live bytes to the committer. All of them free segments.
+//! segments that are mostly dead and hands their live bytes to the committer. These three free segments. The
+//! folder merges deltas into parity, where others need the disk as well.
 
 #[cfg(any(test, feature = "faulty-disk"))]
 pub(crate) mod by_hand;
 pub(crate) mod checkpointer;
 pub(crate) mod cleaner;
 pub(crate) mod committer;
+pub(crate) mod folder;
 mod idle;
 pub(crate) mod reclaim;
 pub(crate) mod shared;

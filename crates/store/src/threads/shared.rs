@@ -1,4 +1,4 @@
-//! The state that the store's three threads and its readers share.
+//! The state that the store's threads and its readers share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,6 +13,7 @@ use crate::index::locked::Locked;
 use crate::mutex::Mutex;
 use crate::queue::Queue;
 use crate::threads::checkpointer::Checkpointer;
+use crate::threads::folder::Folding;
 use crate::turns::{OwnWork, Turns};
 
 /// Everything of an open store but the log, which is the committer's alone.
@@ -23,6 +24,7 @@ pub(crate) struct Shared {
     pub(crate) headers: HeaderCache,
     pub(crate) checkpointer: Checkpointer,
     pub(crate) cleaning: Cleaning,
+    pub(crate) folding: Folding,
     /// True if the store may write nothing yet: see [`crate::Options::held`].
     pub(crate) held: AtomicBool,
     /// Commits that began and that ended: odd while one is under way.

@@ -1,7 +1,8 @@
 //! A fold of settled deltas and layers, interrupted after each operation. Reads do not show whether it was
 //! done: they return the same bytes for the same versions.
 
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
 
 use braid_layout::{ClientId, Column, Generation, ObjectId, OperationNumber, Version};
 use braid_store::disk::memory::{Fault, Memory, On};
@@ -175,4 +176,104 @@ fn a_fold_is_cut_short_after_each_operation() {
         }
     }
     assert!(met[0] > 0 && met[1] > 0, "not folded yet {}, and folded {}", met[0], met[1]);
+}
+
+/// Turns that come when they are let, and what was asked for.
+#[derive(Debug, Default)]
+struct Asked {
+    state: Mutex<(Vec<u64>, bool)>,
+    changed: Condvar,
+}
+
+impl Turns for Asked {
+    fn wait(&self, work: OwnWork, read: u64, _: u64, gives_up: &dyn Fn() -> bool) -> Box<dyn Send> {
+        if work == OwnWork::Folding {
+            let mut state = self.state.lock().expect("no holder panics");
+            state.0.push(read);
+            self.changed.notify_all();
+            while !state.1 && !gives_up() {
+                state =
+                    self.changed.wait_timeout(state, Duration::from_millis(1)).expect("no holder panics").0;
+            }
+        }
+        Box::new(())
+    }
+}
+
+impl Asked {
+    /// Waits until a turn was asked for.
+    fn is_asked(&self) {
+        let state = self.state.lock().expect("no holder panics");
+        let asked = self.changed.wait_timeout_while(state, LONG, |state| state.0.is_empty());
+        assert!(!asked.expect("no holder panics").1.timed_out(), "no turn was asked for");
+    }
+
+    fn let_in(&self) {
+        self.state.lock().expect("no holder panics").1 = true;
+        self.changed.notify_all();
+    }
+}
+
+/// A bound on what takes no time.
+const LONG: Duration = Duration::from_secs(60);
+
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < LONG, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The unit of [`prepared`] with one more delta, in a store whose folder waits for its turn.
+fn waiting() -> (Memory, Store, Arc<Asked>, Parity) {
+    let (disk, mut parity) = prepared();
+    let turns = Arc::new(Asked::default());
+    let options = Options { turns: Some(Arc::clone(&turns) as Arc<dyn Turns>), ..options() };
+    let (store, _) = Store::open_on(Arc::new(disk.clone()), Some(identity()), options).expect("open");
+    store.commit(parity.delta(72, 0)).expect("a delta");
+    turns.is_asked();
+    (disk, store, turns, parity)
+}
+
+#[test]
+fn where_others_need_the_disk_a_fold_waits_for_its_turns_and_no_commit_waits_for_it() {
+    let (_, store, turns, parity) = waiting();
+    store.commit(create(3)).expect("commits go on");
+    assert!(!is_folded(&store) && parity.is_in(&store, "before its turn"));
+    turns.let_in();
+    until("it is not folded", || is_folded(&store));
+    assert!(parity.is_in(&store, "folded"));
+    let asked = turns.state.lock().expect("no holder panics").0.clone();
+    assert!(asked.len() > 1, "headers and bytes have turns: {asked:?}");
+    assert!(asked.iter().all(|bytes| (1..=1 << 20).contains(bytes)), "{asked:?}");
+}
+
+#[test]
+fn deltas_that_come_while_a_base_is_made_are_kept() {
+    let (disk, store, turns, mut parity) = waiting();
+    for delta in [parity.delta(73, 2), parity.delta(74, 0)] {
+        store.commit(delta).expect("a delta");
+    }
+    turns.let_in();
+    drop(store);
+    let (store, recovery) = open_disk(&disk).expect("open");
+    assert!(recovery.damaged_count == 0 && parity.is_in(&store, "reopened"), "{recovery:?}");
+}
+
+#[test]
+fn a_base_whose_unit_was_written_meanwhile_is_dropped() {
+    let (disk, store, turns, mut parity) = waiting();
+    // A whole stripe replaces the base and all deltas.
+    store.commit(parity.stripe(80)).expect("a stripe write");
+    let newer = parity.delta(81, 0);
+    store.commit(newer).expect("a delta upon it");
+    turns.let_in();
+    until("the base is not made", || turns.state.lock().expect("no holder panics").0.len() > 1);
+    for n in 82..90 {
+        store.commit(parity.delta(n, 0)).expect("a delta");
+    }
+    drop(store);
+    let (store, recovery) = open_disk(&disk).expect("open");
+    assert!(recovery.damaged_count == 0 && parity.is_in(&store, "reopened"), "{recovery:?}");
 }
