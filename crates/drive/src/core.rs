@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use braid_layout::{ClusterId, DriveId, PartitionId};
+use braid_schedule::drift::InFlight;
 use braid_store::Store;
 use braid_store::disk::is_residency_told;
 use braid_transport::Seldom;
@@ -181,16 +182,15 @@ impl Core {
 
     /// Reads in flight, for a read that is not cached, if the system tells what is, and nothing is written
     /// beside it, which would make it slower; else `None`.
-    pub(crate) fn reads_from_disk(&self) -> Option<usize> {
+    pub(crate) fn reads_from_disk(&self) -> Option<InFlight> {
         let is_told = self.settings.disk_model.is_some() || is_residency_told();
         is_told.then(|| self.gate.only_reads_in_flight()).flatten()
     }
 
     /// Records a read that went to the disk.
-    pub(crate) fn note_disk_read(&self, bytes: u32, began: Instant, in_flight: usize) {
+    pub(crate) fn note_disk_read(&self, began: Instant, in_flight: InFlight) {
         let took_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let in_flight = u64::try_from(in_flight).unwrap_or(u64::MAX);
-        self.calibration().handle_read(u64::from(bytes), took_ns, in_flight, self.clock().now());
+        self.calibration().handle_read(took_ns, in_flight, self.clock().now());
     }
 
     /// Text for users about reads and writes: a word if the disk is modelled, and the shares of read bytes

@@ -21,15 +21,21 @@ const STEP: u32 = 50;
 /// Operations in flight that saturate a device which does several at a time.
 const SATURATED: u64 = 8;
 
-/// An operation that went to the device.
+/// Work that went to the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
     /// Device time by the calibrated cost.
     pub modelled_ns: u64,
     /// Time that it took.
     pub measured_ns: u64,
-    /// Operations in flight at the device, with this one.
-    pub in_flight: u64,
+}
+
+/// What was given to a device and is not done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct InFlight {
+    pub operations: u64,
+    /// Device time of all.
+    pub cost_ns: u64,
 }
 
 /// Speed of a device beside its calibrated cost.
@@ -55,11 +61,13 @@ impl Drift {
         self.derate
     }
 
-    /// Takes one of many operations in flight. Of a device that does several at a time it says something only
-    /// if enough are in flight: else the time is the operation's latency, which is not what it costs.
-    pub fn handle_parallel(&mut self, now_ms: u64, charge: Charge, sample: Sample) {
-        if charge == Charge::Sum || sample.in_flight >= SATURATED {
-            self.handle(now_ms, sample);
+    /// Takes one of several operations in flight: with it, those before it are done. Their sizes may differ,
+    /// so what counts is the device time of all (`in_flight`). Of a device that does several at a time it says
+    /// something only if enough are in flight: else the time is the operation's latency, which is not what it
+    /// costs.
+    pub fn handle_parallel(&mut self, now_ms: u64, charge: Charge, measured_ns: u64, in_flight: InFlight) {
+        if charge == Charge::Sum || in_flight.operations >= SATURATED {
+            self.handle(now_ms, Sample { modelled_ns: in_flight.cost_ns, measured_ns });
         }
     }
 
@@ -69,7 +77,7 @@ impl Drift {
         let kept = (-real(now_ms.saturating_sub(self.last_ms)) / real(MEMORY_MS)).exp();
         self.last_ms = self.last_ms.max(now_ms);
         self.modelled_ns = self.modelled_ns * kept + real(sample.modelled_ns);
-        self.measured_ns = self.measured_ns * kept + real(sample.measured_ns) / real(sample.in_flight.max(1));
+        self.measured_ns = self.measured_ns * kept + real(sample.measured_ns);
         if self.measured_ns >= EVIDENCE_NS {
             self.judge(now_ms, self.modelled_ns / self.measured_ns);
         }
@@ -115,7 +123,7 @@ mod tests {
     fn run(drift: &mut Drift, now_ms: &mut u64, seconds: u64, percent: u64) {
         for _ in 0..seconds {
             *now_ms += 1000;
-            let sample = Sample { modelled_ns: 500 * MS, measured_ns: 5 * MS * percent, in_flight: 1 };
+            let sample = Sample { modelled_ns: 500 * MS, measured_ns: 5 * MS * percent };
             drift.handle(*now_ms, sample);
         }
     }
@@ -153,26 +161,26 @@ mod tests {
 
     #[test]
     fn what_is_in_flight_shares_the_device() {
-        let sample = |in_flight| Sample { modelled_ns: 10 * MS, measured_ns: 80 * MS, in_flight };
-        let derate = |charge, in_flight| {
+        let derate = |charge, operations, each_ns| {
+            let in_flight = InFlight { operations, cost_ns: operations * each_ns };
             let mut drift = Drift::default();
             for i in 0..10_000 {
-                drift.handle_parallel(i * 10, charge, sample(in_flight));
+                drift.handle_parallel(i * 10, charge, 80 * MS, in_flight);
             }
             drift.derate()
         };
-        assert_eq!(derate(Charge::Sum, 8), 1000, "each waits for seven others");
-        assert!((100..=150).contains(&derate(Charge::Sum, 1)));
-        assert_eq!(derate(Charge::Larger, 1), 1000, "a latency says nothing of the capacity");
-        assert_eq!(derate(Charge::Larger, 8), 1000);
-        assert_eq!(derate(Charge::Larger, 16), 1000, "faster than modelled");
+        assert_eq!(derate(Charge::Sum, 8, 10 * MS), 1000, "each waits for seven others");
+        assert!((100..=150).contains(&derate(Charge::Sum, 1, 10 * MS)));
+        assert_eq!(derate(Charge::Larger, 1, 10 * MS), 1000, "a latency says nothing of the capacity");
+        assert_eq!(derate(Charge::Larger, 8, 10 * MS), 1000);
+        assert_eq!(derate(Charge::Larger, 16, 10 * MS), 1000, "faster than modelled");
     }
 
     #[test]
     fn little_evidence_says_nothing() {
         let mut drift = Drift::default();
         for i in 0..1000 {
-            drift.handle(i * 1000, Sample { modelled_ns: MS, measured_ns: 5 * MS, in_flight: 1 });
+            drift.handle(i * 1000, Sample { modelled_ns: MS, measured_ns: 5 * MS });
         }
         assert_eq!(drift.derate(), 1000);
     }

@@ -2,6 +2,7 @@
 
 use crate::bound::{Config, share_ns};
 use crate::cost::Direction;
+use crate::drift::InFlight;
 use crate::figures::{FlowFigures, Times};
 use crate::flow::{Background, BackgroundRate, Flow, FlowId, Request, Share};
 use crate::queue::{Meter, Pending, Queue};
@@ -310,9 +311,13 @@ impl<T> Scheduler<T> {
         self.waiting
     }
 
-    /// Number of requests given out and not done.
-    pub fn in_flight(&self) -> usize {
-        self.requests_in_flight.iter().sum()
+    /// Requests given out and not done.
+    pub fn in_flight(&self) -> InFlight {
+        let operations: usize = self.requests_in_flight.iter().sum();
+        InFlight {
+            operations: u64::try_from(operations).unwrap_or(u64::MAX),
+            cost_ns: u64::try_from(self.time_in_flight_ns).unwrap_or(u64::MAX),
+        }
     }
 
     /// All flows that are known, and where they stand.

@@ -25,6 +25,7 @@ pub mod clean;
 mod commit_delay;
 mod crc;
 pub mod disk;
+mod disk_reads;
 mod error;
 mod files;
 mod fold;
@@ -51,6 +52,7 @@ mod view;
 
 pub use commit_delay::CommitTotals;
 pub use crc::{BLOCK_BYTES, block_count, block_crcs, crc32c};
+pub use disk_reads::DiskReads;
 pub use error::Error;
 pub use format::record::decode_record;
 pub use index::attributes::ObjectState;

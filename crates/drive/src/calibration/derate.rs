@@ -1,7 +1,7 @@
 //! Derating: the part of the calibrated capacity that can be counted on, as the disk is slower than it was,
 //! or others use it.
 
-use braid_schedule::drift::{Drift, Sample};
+use braid_schedule::drift::{Drift, InFlight, Sample};
 use braid_schedule::{DeviceCost, Direction};
 use braid_store::CommitTotals;
 
@@ -26,18 +26,16 @@ pub(crate) struct Derating {
 }
 
 impl Derating {
-    /// Takes a read that went to the disk.
+    /// Takes a read that went to the disk: its time, and what was in flight with it.
     pub(crate) fn handle_read(
         &mut self,
         now: Moment,
         cost: &DeviceCost,
-        bytes: u64,
         measured_ns: u64,
-        in_flight: u64,
+        in_flight: InFlight,
     ) {
         self.reads += 1;
-        let modelled_ns = cost.time_ns(Direction::Read, bytes);
-        self.own.handle_parallel(now.0, cost.charge, Sample { modelled_ns, measured_ns, in_flight });
+        self.own.handle_parallel(now.0, cost.charge, measured_ns, in_flight);
     }
 
     /// Takes the work since the last heartbeat.
@@ -50,14 +48,14 @@ impl Derating {
             // Calibration timed writes and syncs one after another too.
             let each_ns = cost.time_ns(Direction::Write, mean).saturating_add(cost.sync_ns);
             let modelled_ns = each_ns.saturating_mul(commits.commits);
-            let sample = Sample { modelled_ns, measured_ns: commits.alone_ns, in_flight: 1 };
+            let sample = Sample { modelled_ns, measured_ns: commits.alone_ns };
             self.own.handle(now.0, sample);
         }
         let passed_ns = now.since(then).saturating_mul(1_000_000);
         if let (Some(counters), Some(before)) = (work.counters, last.counters) {
             // What others leave of the time is what there is.
             let left_ns = passed_ns - counters.foreign_ns(&before, cost, passed_ns);
-            let sample = Sample { modelled_ns: left_ns, measured_ns: passed_ns, in_flight: 1 };
+            let sample = Sample { modelled_ns: left_ns, measured_ns: passed_ns };
             self.foreign.handle(now.0, sample);
         }
     }
@@ -111,7 +109,8 @@ mod tests {
         assert_eq!(told, (500, "its disk does 50 % less than when it was calibrated".to_owned()));
         let mut derating = Derating::default();
         for read in 0..10_000 {
-            derating.handle_read(Moment(read * 10), &cost(), 0, 8 * MS, 2);
+            let in_flight = InFlight { operations: 2, cost_ns: 2 * MS };
+            derating.handle_read(Moment(read * 10), &cost(), 8 * MS, in_flight);
         }
         assert_eq!(derating.told().0, 250);
     }
@@ -120,7 +119,8 @@ mod tests {
     fn commits_beside_reads_say_nothing() {
         let mut derating = Derating::default();
         for beat in 0..200 {
-            derating.handle_read(Moment(beat * 1000), &cost(), 0, MS, 1);
+            let in_flight = InFlight { operations: 1, cost_ns: MS };
+            derating.handle_read(Moment(beat * 1000), &cost(), MS, in_flight);
             let totals = CommitTotals { commits: 100 * beat, bytes: 0, alone_ns: 2000 * beat * MS };
             derating.handle_work(Moment(beat * 1000), &cost(), Work { commits: totals, counters: None });
         }

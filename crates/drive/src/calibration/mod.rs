@@ -17,6 +17,7 @@ pub(crate) mod task;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use braid_schedule::drift::InFlight;
 use braid_schedule::fit::{FarOff, NoFit, Point, far_off, fit};
 use braid_schedule::{Charge, DeviceCost, Direction, DirectionCost};
 use braid_wire::data::{
@@ -126,10 +127,10 @@ impl Calibration {
         self.derating.told() != before
     }
 
-    /// Takes a read of so many bytes that went to the disk: its time, and the reads in flight with it.
-    pub(crate) fn handle_read(&mut self, bytes: u64, took_ns: u64, in_flight: u64, now: Moment) {
+    /// Takes a read that went to the disk: its time, and what was in flight with it.
+    pub(crate) fn handle_read(&mut self, took_ns: u64, in_flight: InFlight, now: Moment) {
         if let Some(cost) = self.whole() {
-            self.derating.handle_read(now, &cost, bytes, took_ns, in_flight);
+            self.derating.handle_read(now, &cost, took_ns, in_flight);
         }
     }
 

@@ -95,7 +95,7 @@ pub(crate) fn read(core: &Core, room: Room, g: Generation, read: &Read) -> (Answ
             return failed(&error);
         }
         if let Some(in_flight) = from_disk {
-            core.note_disk_read(bytes, reading, in_flight);
+            core.note_disk_read(reading, in_flight);
         }
         Payload::Memory(buffer)
     };

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use braid_layout::{ClientId, Generation, OperationNumber};
 use braid_schedule::{Direction, Flow};
-use braid_store::{Body, Mutation, MutationOutcome, Rejected, Reply, Standing};
+use braid_store::{Body, DiskReads, Mutation, MutationOutcome, Rejected, Reply, Standing};
 use braid_transport::{Receiver, TransportError, host};
 use braid_wire::authorise::{ObjectFacts, Verified, needs};
 use braid_wire::capability::Rights;
@@ -413,7 +413,11 @@ impl Requests {
         ticket.waits();
         let core = self.core();
         let bytes = u64::from(read.to - read.from);
-        self.core.gate.enter(flow, Direction::Read, bytes, move |slot| {
+        let range = read.from..read.to;
+        // A parity unit has as many places as deltas that are not folded in yet.
+        let disk = core.store.disk_reads(read.at.partition, read.at.object, read.unit, &range);
+        let disk = disk.unwrap_or(DiskReads { reads: 1, bytes });
+        self.core.gate.enter_reads(flow, bytes, disk, move |slot| {
             host::spawn_blocking(move || {
                 let (answer, was_cached) = queries::read(&core, room, g, &read);
                 if was_cached {

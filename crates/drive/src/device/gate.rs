@@ -10,10 +10,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use braid_layout::ReservationId;
+use braid_schedule::drift::InFlight;
 use braid_schedule::{
     Actual, Background, BackgroundRate, Cause, Config, DeviceCost, Direction, Flow, FlowFigures, FlowId,
     Next, Request, Scheduler, Ticket,
 };
+use braid_store::DiskReads;
 use braid_wire::control::PromiseRow;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -197,10 +199,10 @@ impl Gate {
         state.scheduler.figures().filter_map(of).take(count).collect()
     }
 
-    /// Number of reads that have gone and are not done; `None` if there are writes too.
-    pub(crate) fn only_reads_in_flight(&self) -> Option<usize> {
+    /// Reads that have gone and are not done; `None` if there are writes too.
+    pub(crate) fn only_reads_in_flight(&self) -> Option<InFlight> {
         let state = self.state();
-        (state.writes == 0).then_some(state.reads)
+        (state.writes == 0).then(|| state.scheduler.in_flight())
     }
 
     /// The scheduler's time at which the manager's clock shows `at_ms`; it shows `now_ms` now, or is not
@@ -249,6 +251,18 @@ impl Gate {
             reading.saturating_add(state.cost_ns(Direction::Write, written))
         };
         self.enter_at(flow, Direction::Write, read.saturating_add(written), cost_ns, begin);
+    }
+
+    /// As [`Gate::enter`], for a read of `bytes` bytes for which the disk reads in several places.
+    pub(crate) fn enter_reads(
+        self: &Arc<Gate>,
+        flow: Flow,
+        bytes: u64,
+        disk: DiskReads,
+        begin: impl FnOnce(Slot) + Send + 'static,
+    ) {
+        let cost_ns = self.state().reads_ns(disk);
+        self.enter_at(flow, Direction::Read, bytes, cost_ns, begin);
     }
 
     fn enter_at(
@@ -360,6 +374,14 @@ impl State {
     }
 }
 
+impl State {
+    /// Device time of these reads, each of which is taken for one of their average size.
+    fn reads_ns(&self, disk: DiskReads) -> u64 {
+        let reads = disk.reads.max(1);
+        self.cost.time_ns(Direction::Read, disk.bytes.div_ceil(reads)).saturating_mul(reads)
+    }
+}
+
 impl Slot {
     /// The disk did nothing for the request after all: its bytes were in memory.
     pub(crate) fn did_nothing(mut self) {
@@ -430,6 +452,10 @@ mod tests {
         slots
     }
 
+    fn reads_in_flight(gate: &Gate) -> Option<u64> {
+        gate.only_reads_in_flight().map(|in_flight| in_flight.operations)
+    }
+
     #[tokio::test]
     async fn as_much_as_fits_goes_and_the_rest_when_something_is_done() {
         let gate = gate();
@@ -437,14 +463,14 @@ mod tests {
         let mut held: Vec<Slot> = slots.try_iter().collect();
         let depth = held.len();
         assert!((2..10).contains(&depth), "{depth}");
-        assert_eq!(gate.only_reads_in_flight(), Some(depth));
+        assert_eq!(reads_in_flight(&gate), u64::try_from(depth).ok());
         for left in (0..10 - depth).rev() {
             drop(held.pop());
             held.extend(slots.try_iter());
             assert_eq!(held.len(), depth, "{left} are left");
         }
         held.clear();
-        assert_eq!((slots.try_iter().count(), gate.only_reads_in_flight()), (0, Some(0)));
+        assert_eq!((slots.try_iter().count(), reads_in_flight(&gate)), (0, Some(0)));
     }
 
     #[tokio::test]
@@ -492,7 +518,7 @@ mod tests {
         let gate = gate();
         let slots = enter(&gate, client(1), 1);
         slots.try_iter().for_each(Slot::did_nothing);
-        assert_eq!(gate.only_reads_in_flight(), Some(0));
+        assert_eq!(reads_in_flight(&gate), Some(0));
     }
 
     #[tokio::test]
@@ -514,9 +540,9 @@ mod tests {
             let _ = begun.send(slot);
         });
         let write = writes.try_recv().expect("it has begun");
-        assert_eq!(gate.only_reads_in_flight(), None);
+        assert_eq!(reads_in_flight(&gate), None);
         drop(write);
-        assert_eq!(gate.only_reads_in_flight(), Some(1));
+        assert_eq!(reads_in_flight(&gate), Some(1));
         drop(reads);
     }
 }

@@ -103,7 +103,7 @@ impl Chaos {
         assert!(of(Direction::Read) <= READS && of(Direction::Write) <= WRITES);
         let time_ns: u64 = self.running.iter().map(|(_, cost_ns, _)| cost_ns).sum();
         assert!(self.running.len() == 1 || time_ns <= TIME_NS);
-        assert_eq!(self.scheduler.in_flight(), self.running.len());
+        assert_eq!(self.scheduler.in_flight().operations, u64::try_from(self.running.len()).expect("few"));
     }
 
     fn step(&mut self, step: Step) {

@@ -256,7 +256,7 @@ fn a_direction_without_a_place_is_passed_by_the_other() {
     // A third read would take the time that the write waits for.
     assert!(matches!(scheduler.next(0), Next::Full));
     scheduler.done(first, 0, None);
-    assert_eq!(scheduler.in_flight(), 2);
+    assert_eq!(scheduler.in_flight().operations, 2);
     assert_eq!(go(&mut scheduler, 0), Some(1));
     for read in reads {
         scheduler.done(read, 0, None);

@@ -117,7 +117,7 @@ pub(crate) fn run(
                     break at;
                 }
                 Next::Full => {
-                    assert!(scheduler.in_flight() > 0 && scheduler.waiting() > 0);
+                    assert!(scheduler.in_flight().operations > 0 && scheduler.waiting() > 0);
                     break u64::MAX;
                 }
                 Next::Empty => {

@@ -6,18 +6,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_layout::{DriveId, Generation, OperationNumber, PartitionId, Version};
-use braid_store::{Error, ObjectState};
+use braid_layout::{ClientId, DriveId, Generation, OperationNumber, PartitionId, Version};
+use braid_schedule::Flow;
+use braid_store::{DiskReads, Error, ObjectState};
 use braid_transport::{DriveSession, Limits, TransportError, host};
 use braid_wire::control::Grant;
 use braid_wire::data::{Address, ColumnMap, Delta, DriveReply, DriveRequest};
 use braid_wire::{Reason, Refusal, Wire};
 use bytes::Bytes;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
 use super::{handle_not_owed, handle_removed, settle, tell_owed};
 use crate::core::Core;
+use crate::device::gate::Slot;
 use crate::parity::debts::UnitRef;
 use crate::parity::forwarder::Job;
 
@@ -113,10 +115,24 @@ async fn send(
     batch: &[Job],
 ) -> Result<Vec<Job>, String> {
     let Prepared { mut items, mut again, waiting } = prepare(core, batch, Reads::AtOnce);
-    if !waiting.is_empty() {
+    let mut bytes: usize = items.iter().map(|item| item.payload.len()).sum();
+    for job in waiting {
+        if items.len() >= BATCH_LEN || bytes >= BATCH_BYTES {
+            again.push(job);
+            continue;
+        }
         let preparing = Arc::clone(core);
-        let prepared = host::spawn_blocking(move || prepare(&preparing, &waiting, Reads::Wait)).await;
-        let prepared = prepared.map_err(|error| error.to_string())?;
+        let Some(turn) = turn(core, job).await else {
+            again.push(job);
+            continue;
+        };
+        let prepared = host::spawn_blocking(move || {
+            let prepared = prepare(&preparing, &[job], Reads::Wait);
+            drop(turn);
+            prepared
+        });
+        let prepared = prepared.await.map_err(|error| error.to_string())?;
+        bytes += prepared.items.iter().map(|item| item.payload.len()).sum::<usize>();
         items.extend(prepared.items);
         again.extend(prepared.again);
     }
@@ -150,6 +166,25 @@ async fn send(
         core.forwarder.progress.notify_waiters();
     }
     Ok(again)
+}
+
+/// Waits for the disk to read the deltas of a job: they are parts of writes, and so belong to the writer. With
+/// the requests of the system they would hold up fences. Returns `None` if the disk is too busy for now.
+async fn turn(core: &Arc<Core>, job: Job) -> Option<Slot> {
+    let ((partition, object, number), column) = job;
+    let mut all = DiskReads::default();
+    let mut writer = ClientId(0);
+    for (version, _) in core.forwarder.debts().unacknowledged((partition, object, number), column) {
+        if let Some((client, disk)) = core.store.delta_disk_reads(partition, object, number, version) {
+            writer = client;
+            all = DiskReads { reads: all.reads + disk.reads, bytes: all.bytes + disk.bytes };
+        }
+    }
+    let PartitionId(tenant) = partition;
+    let flow = Flow::BestEffort { tenant, client: writer.0 };
+    let (told, slot) = oneshot::channel();
+    core.gate.enter_reads(flow, all.bytes, all, move |slot| drop(told.send(slot)));
+    slot.await.ok()
 }
 
 /// Sends the deltas and takes the answers. Returns the refused jobs, each with its refusal.
