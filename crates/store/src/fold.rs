@@ -36,12 +36,14 @@ const WAITING_MAX: usize = 64;
 /// A unit with this many deltas and layers is folded even if few units wait.
 const DELTAS_LEN: usize = 32;
 /// So is one whose deltas and layers have this many bytes: a read of the unit reads them all.
-const DELTA_BYTES: u64 = 4 << 20;
+const DELTA_BYTES: u64 = 2 << 20;
 /// The most units that the committer folds between two commits.
 const FOLD_LEN_MAX: usize = 4;
-/// With this many units waiting no turn at the disk is waited for: the log would fill up, and reads of the
-/// units would take ever longer.
+/// With this many units waiting no turn at the disk is waited for: the log would fill up.
 const CROWD_MAX: usize = 16 * WAITING_MAX;
+/// Nor for a unit with this many bytes of deltas and layers: a read of it would hold up the disk for longer
+/// than its fold, which reads a little at a time.
+const CROWD_BYTES: u64 = 2 * DELTA_BYTES;
 /// Bytes that are read in one turn at the disk.
 const TURN_BYTES: u64 = 1 << 20;
 /// The least bytes that are read of each source in a turn: less would be mostly positioning.
@@ -121,7 +123,8 @@ impl Committer {
 pub(crate) fn next(shared: &Shared, reply: SyncSender<bool>, gives_up: &dyn Fn() -> bool) -> Option<Folded> {
     loop {
         let mut job = jobs(shared, 1).pop()?;
-        let is_crowded = shared.index.read().foldable.len() > CROWD_MAX;
+        let is_crowded = shared.index.read().foldable.len() > CROWD_MAX
+            || job.fold.layers.iter().map(extent_bytes).sum::<u64>() >= CROWD_BYTES;
         let gives_up = || is_crowded || gives_up();
         match job.bytes(shared, Some(&gives_up)) {
             Ok(payload) => {
