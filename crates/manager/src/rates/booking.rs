@@ -9,7 +9,7 @@ use braid_admission::{
 };
 use braid_layout::{Component, DriveId, ObjectId, ReservationId, Segment, Shape};
 use braid_meta::records::inodes;
-use braid_meta::records::schema::{InodeRecord, ReservationRecord, key};
+use braid_meta::records::schema::{DriveShare, InodeRecord, ReservationRecord, key};
 use braid_meta::records::tx::Tx;
 use braid_meta::rules::reservations::Target;
 use braid_meta::tree::directories;
@@ -260,9 +260,7 @@ fn record_of(
         claim_until_ms: 0,
         shape,
         drives: admitted.plan.as_ref().map(|new| new.drives.clone()).unwrap_or_default(),
-        booked: admitted.booking.drives.iter().map(|of| of.drive).collect(),
-        drive_rate: carried.rate,
-        drive_burst: carried.burst,
+        booked: carried.shares,
         operation_bytes: carried.operation_bytes,
         buffer_bytes: admitted.buffer_bytes.saturating_add(bytes_in(request.rate, failover_us)),
         lateness_us: lateness_ns.div_ceil(1000),
@@ -271,18 +269,17 @@ fn record_of(
     }
 }
 
-/// The part of a promise that the capabilities of each drive carry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The part of a promise that capabilities carry.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Carried {
-    /// Bytes a second.
-    pub(crate) rate: u64,
-    /// Bytes that may come at once.
-    pub(crate) burst: u64,
+    /// To each drive what was booked for it, of those that were priced.
+    pub(crate) shares: Vec<DriveShare>,
+    /// Bytes of the operations that were priced, on whichever drive.
     pub(crate) operation_bytes: u32,
 }
 
 impl Carried {
-    /// The most of all drives.
+    /// The part of a price that capabilities carry.
     pub(crate) fn of(
         admitted: &braid_admission::Admitted,
         direction: DataDirection,
@@ -294,22 +291,25 @@ impl Carried {
         };
         let promises = || admitted.promises.iter().filter_map(of);
         let operation = promises().map(|promise| promise.operation_bytes).max().unwrap_or(0);
+        // Streams may all begin at the same time.
+        let others = operation.saturating_mul(u64::from(streams.saturating_sub(1)));
+        let share = |drive: &braid_admission::DrivePromise| {
+            let promise = of(drive);
+            DriveShare {
+                drive: drive.drive,
+                rate: promise.map_or(0, |promise| promise.bytes_per_second),
+                burst: promise.map_or(0, |promise| promise.burst_bytes.saturating_add(others)),
+            }
+        };
         Carried {
-            rate: promises().map(|promise| promise.bytes_per_second).max().unwrap_or(0),
-            // Streams may all begin at the same time.
-            burst: promises().map(|promise| promise.burst_bytes).max().unwrap_or(0)
-                + operation.saturating_mul(u64::from(streams - 1)),
+            shares: admitted.promises.iter().map(share).collect(),
             operation_bytes: u32::try_from(operation).unwrap_or(u32::MAX),
         }
     }
 
-    /// That of a reservation on record.
-    pub(crate) fn on(record: &ReservationRecord) -> Carried {
-        Carried {
-            rate: record.drive_rate,
-            burst: record.drive_burst,
-            operation_bytes: record.operation_bytes,
-        }
+    /// True if something is asked of a drive.
+    pub(crate) fn is_some(&self) -> bool {
+        self.shares.iter().any(|share| share.rate > 0)
     }
 }
 

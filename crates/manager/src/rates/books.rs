@@ -6,7 +6,7 @@ use braid_admission::{
     Terms, Whole, quote,
 };
 use braid_layout::{DriveId, ReservationId};
-use braid_meta::records::schema::ReservationRecord;
+use braid_meta::records::schema::{DriveShare, ReservationRecord};
 use braid_meta::rules::drives::{Drive, DriveTable};
 use braid_meta::rules::ended_rates::EndedRates;
 use braid_meta::rules::space::takes_columns;
@@ -111,11 +111,12 @@ impl Books {
     ) -> RatePlan {
         let drive = |of: &braid_admission::DriveBooking| {
             let worst = of.lost.iter().fold(of.healthy, |worst, loss| worst.max(&loss.demand));
+            let share = record.share(of.drive);
             DrivePromise {
                 drive: of.drive,
                 name: table.name(of.drive),
-                rate: record.drive_rate,
-                burst: record.drive_burst,
+                rate: share.map_or(0, |share| share.rate),
+                burst: share.map_or(0, |share| share.burst),
                 operation_bytes: record.operation_bytes,
                 healthy_permille: permille(Some(of.healthy)),
                 worst_permille: permille(Some(worst)),
@@ -136,7 +137,7 @@ impl Books {
 
     /// The reason why a reservation may not be kept now; empty: there is none.
     pub(crate) fn risk(&self, table: &DriveTable, now_ms: u64, record: &ReservationRecord) -> String {
-        let drives = || record.booked.iter().copied();
+        let drives = || record.drives_booked();
         let lost: Vec<DriveId> =
             drives().filter(|drive| table.state(*drive, now_ms) != DriveState::Up).collect();
         if lost.len() > usize::from(record.survive) {
@@ -186,17 +187,17 @@ impl Books {
                 let carried = Carried::of(&admitted, record.direction, record.streams);
                 let booking = braid_admission::Booking { client, ..admitted.booking };
                 let before = self.ledger.remove(record.reservation.0);
-                let grows = booking.drives.iter().any(|of| !record.booked.contains(&of.drive));
+                let grows = booking.drives.iter().any(|of| record.share(of.drive).is_none());
                 if let Some(before) = before.filter(|_| grows && self.ledger.check(&booking).is_err()) {
                     self.add(record.reservation, before);
-                    return Entered { is_booked: false, carried: None };
+                    return Entered { is_booked: false, is_whole: false, carried };
                 }
                 self.add(record.reservation, booking);
-                let is_whole = survive == record.survive && carried.rate > 0;
-                return Entered { is_booked: true, carried: is_whole.then_some(carried) };
+                let is_whole = survive == record.survive && carried.is_some();
+                return Entered { is_booked: true, is_whole, carried };
             }
         }
-        Entered { is_booked: true, carried: None }
+        Entered { is_booked: true, is_whole: false, carried: Carried::default() }
     }
 }
 
@@ -204,9 +205,26 @@ impl Books {
 pub(crate) struct Entered {
     /// The drives of all files are booked, as far as they can be priced.
     pub(crate) is_booked: bool,
-    /// The promise that capabilities carry from now on; `None`: as before. A price with drives lost is not
-    /// that of all states.
-    pub(crate) carried: Option<Carried>,
+    /// The price is that of all states: it has no more drives lost than the promise survives.
+    pub(crate) is_whole: bool,
+    /// The promise that was priced, at the drives that are there.
+    pub(crate) carried: Carried,
+}
+
+impl Entered {
+    /// The shares that capabilities for these drives carry from now on, with those before. They are priced
+    /// anew, if the price is that of all states, and else as before. A drive that was not priced before, as
+    /// it came while others were lost, has the price that there is.
+    pub(crate) fn onto(&self, drives: &[DriveId], before: &[DriveShare]) -> Vec<DriveShare> {
+        let of = |shares: &[DriveShare], drive| shares.iter().find(|share| share.drive == drive).cloned();
+        let share = |&drive: &DriveId| {
+            let priced = of(&self.carried.shares, drive);
+            let known = of(before, drive);
+            let share = if self.is_whole { priced.or(known) } else { known.or(priced) };
+            share.unwrap_or(DriveShare { drive, rate: 0, burst: 0 })
+        };
+        drives.iter().map(share).collect()
+    }
 }
 
 pub(crate) fn terms(direction: DataDirection, rate: u64, streams: u32, period_ms: u32, survive: u8) -> Terms {
@@ -361,9 +379,7 @@ mod tests {
             claim_until_ms: 0,
             shape: ShapeSpec::DEFAULT,
             drives: Vec::new(),
-            booked: booked.to_vec(),
-            drive_rate: rate,
-            drive_burst: 0,
+            booked: booked.iter().map(|&drive| DriveShare { drive, rate, burst: 0 }).collect(),
             operation_bytes: 0,
             buffer_bytes: 0,
             lateness_us: 0,
@@ -392,5 +408,37 @@ mod tests {
         assert!(books.booking(ReservationId(2)).is_some(), "what was booked stays");
         assert!(books.enter(&rate, &files(&[1, 3]), 0).is_booked);
         assert_ne!(books.ledger.load(DriveId(3), &[]), Some(Demand::ZERO));
+    }
+
+    #[test]
+    fn each_drive_promises_what_was_booked_for_it() {
+        let mut books = Books::default();
+        (1..=6).for_each(|number| books.ledger.set_drive(drive(number)));
+        let mirror = Shape::new(Scheme::Raid1, 1, 1, 1 << 16).expect("a shape");
+        let wide = Shape::new(Scheme::Raid5, 3, 1, 1 << 16).expect("a shape");
+        let on = |shape, drives: &[u128]| {
+            segment_on(shape, &drives.iter().map(|number| DriveId(*number)).collect::<Vec<_>>())
+        };
+        let about = About::Segments(vec![on(mirror, &[1, 2]), on(wide, &[3, 4, 5, 6])]);
+        let all: Vec<DriveId> = (1..=6).map(DriveId).collect();
+        let asked = ReservationRecord { survive: 1, ..record(1, 30_000_000, &all) };
+        let entered = books.enter(&asked, &about, 0);
+        assert!(entered.is_booked && entered.is_whole);
+        let promised = entered.onto(&all, &asked.booked);
+        let booking = books.booking(ReservationId(1)).expect("booked");
+        for (share, booked) in promised.iter().zip(&booking.drives) {
+            assert_eq!(share.drive, booked.drive);
+            let worst = booked.lost.iter().fold(booked.healthy, |worst, loss| worst.max(&loss.demand));
+            // Operations of a unit take as long as their bytes do.
+            assert!(share.rate <= worst.out_bytes, "{share:?}: {worst:?}");
+        }
+        let rates: Vec<u64> = promised.iter().map(|share| share.rate).collect();
+        assert_eq!(rates, [30, 30, 10, 10, 10, 10].map(|rate| rate * 1_000_000));
+        // While drives are lost, what they and the others promised stays.
+        [4, 5].into_iter().for_each(|number| {
+            books.ledger.set_drive(DriveParts { alive: false, ..drive(number) });
+        });
+        let degraded = books.enter(&asked, &about, 0);
+        assert_eq!(degraded.onto(&all, &promised), promised);
     }
 }

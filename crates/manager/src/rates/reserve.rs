@@ -235,7 +235,7 @@ pub(crate) async fn end(
         Ok(record) if record.claim_until_ms == 0 => {
             // Drives honour the capabilities that are out until they are told.
             let until_ms = record.ends_ms.min(core.now_ms() + CAPABILITY_MS);
-            core.ended_rates().end(id, until_ms, record.booked);
+            core.ended_rates().end(id, until_ms, record.drives_booked());
         }
         _ => books.remove(id),
     }

@@ -326,13 +326,47 @@ async fn what_drives_promise_follows_the_layouts() {
     let narrow = Open { shape: raid5(2), ..open("narrow", Access::Write, true) };
     let narrow = opened(client.patient(narrow).await.unwrap());
     client.done(release(&narrow, true)).await;
+    let columns = narrow.stat.segments[0].columns.iter().map(|column| column.drive);
+    let on_narrow: BTreeSet<DriveId> = columns.collect();
     // With a drive lost, half of the file comes from each of two, where there was a fourth.
-    eventually("the drives of the narrow file promise more", || async {
+    eventually("the drives of the narrow file promise more, and only they", || async {
         let mut client = cluster.manager.client().await;
-        list(&mut client).await.reservations[0].plan.drives.iter().all(|drive| drive.rate > before)
+        let row = list(&mut client).await.reservations.remove(0);
+        row.plan.drives.iter().all(|drive| (drive.rate > before) == on_narrow.contains(&drive.drive))
     })
     .await;
     let reader = opened(client.ask(open("narrow", Access::Read, false)).await.unwrap());
     let carried = reader.grants.iter().flatten().flatten().next().expect("granted").capability.promise;
     assert!(carried.rate > before, "{carried:?}");
+}
+
+#[tokio::test]
+async fn files_of_different_shapes_promise_each_drive_its_own_rate() {
+    let cluster = Cluster::new(7, raid5(4)).await;
+    let mut client = cluster.manager.client().await;
+    calibrated(&mut client).await;
+    let mirror = ShapeSpec { scheme: 1, k: 1, m: 1, ..raid5(4) };
+    let written = reserve(&mut client, ReserveRate { shape: mirror, ..ask("narrow", 1_000_000) }).await;
+    let mut drives = Vec::new();
+    for name in ["narrow", "wide"] {
+        let file = client.create(name).await;
+        let columns = file.stat.segments[0].columns.iter().map(|column| column.drive);
+        drives.push(columns.collect::<BTreeSet<DriveId>>());
+        client.done(release(&file, true)).await;
+    }
+    let reservation = written.admitted.expect("it fits").reservation;
+    client.done(EndReservation { reservation }).await;
+    let asked = ReserveRate { direction: DataDirection::Read, ..ask("", 4_000_000) };
+    let row = reserve(&mut client, asked).await.admitted.expect("it fits");
+    let planned = |drive| row.plan.drives.iter().find(|of| of.drive == drive).expect("planned").rate;
+    let [narrow, wide] = drives.as_slice() else { panic!("{drives:?}") };
+    assert!(narrow.iter().all(|drive| planned(*drive) >= 4_000_000), "{row:?}");
+    assert!(wide.difference(narrow).all(|drive| planned(*drive) < 3_000_000), "{row:?}");
+    for name in ["narrow", "wide"] {
+        let file = opened(client.patient(open(name, Access::Read, false)).await.unwrap());
+        for grant in file.grants.iter().flatten().flatten() {
+            let capability = &grant.capability;
+            assert_eq!(capability.promise.rate, planned(capability.drive), "{name}");
+        }
+    }
 }

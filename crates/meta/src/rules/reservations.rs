@@ -303,6 +303,7 @@ mod tests {
     use super::*;
     use crate::records::db::Db;
     use crate::records::memory::MemoryKv;
+    use crate::records::schema::DriveShare;
     use crate::tree::directories::{self, Parents};
     use crate::tree::volumes;
 
@@ -323,6 +324,10 @@ mod tests {
         })
         .expect("written");
         db
+    }
+
+    fn share(drive: u128, rate: u64) -> DriveShare {
+        DriveShare { drive: DriveId(drive), rate, burst: rate * 2 }
     }
 
     fn record(id: u64, direction: DataDirection, target: &Target) -> ReservationRecord {
@@ -348,9 +353,7 @@ mod tests {
             claim_until_ms: 5000,
             shape: SHAPE,
             drives: vec![DriveId(1), DriveId(2), DriveId(3)],
-            booked: vec![DriveId(1), DriveId(2), DriveId(3)],
-            drive_rate: 500,
-            drive_burst: 4096,
+            booked: [(1, 500), (2, 700), (3, 0)].map(|(drive, rate)| share(drive, rate)).to_vec(),
             operation_bytes: 4096,
             buffer_bytes: 0,
             lateness_us: 0,
@@ -400,8 +403,14 @@ mod tests {
     #[test]
     fn a_promise_is_for_booked_drives() {
         let record = record(1, DataDirection::Write, &Target::Node(FileId(7)));
-        assert_eq!(record.promise(DriveId(2)).rate, 500);
-        assert_eq!(record.promise(DriveId(9)), braid_wire::capability::Promise::NONE);
+        let carried = |drive| {
+            let promise = record.promise(DriveId(drive));
+            [promise.rate, promise.burst]
+        };
+        assert_eq!([1, 2].map(carried), [[500, 1000], [700, 1400]], "to each its own");
+        for unasked in [3, 9] {
+            assert_eq!(record.promise(DriveId(unasked)), braid_wire::capability::Promise::NONE);
+        }
     }
 
     #[test]

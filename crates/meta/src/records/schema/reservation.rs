@@ -6,6 +6,17 @@ use braid_wire::control::{HandlePromise, ShapeSpec};
 use braid_wire::record;
 
 record! {
+    /// A reservation's part at one drive: what the capabilities for the drive carry.
+    pub struct DriveShare {
+        drive: DriveId,
+        /// Bytes a second; 0: nothing is asked of the drive, or it was not priced yet.
+        rate: u64,
+        /// Bytes that may come at once.
+        burst: u64,
+    }
+}
+
+record! {
     /// An admitted promise of a data rate.
     pub struct ReservationRecord {
         reservation: ReservationId,
@@ -39,11 +50,7 @@ record! {
         /// Drives of new files, one for each column; empty if only what exists is promised.
         drives: Vec<DriveId>,
         /// All drives on which something is booked: the promise holds on no other.
-        booked: Vec<DriveId>,
-        /// The rate that the capabilities of each drive carry, in bytes a second.
-        drive_rate: u64,
-        /// Bytes that may come at once at each drive.
-        drive_burst: u64,
+        booked: Vec<DriveShare>,
         /// Bytes of the operations that were priced.
         operation_bytes: u32,
         /// Bytes of memory that the client needs.
@@ -60,17 +67,27 @@ record! {
 impl ReservationRecord {
     /// The promise in the capabilities for a drive.
     pub fn promise(&self, drive: DriveId) -> Promise {
-        if !self.booked.contains(&drive) {
-            return Promise::NONE;
+        match self.share(drive) {
+            Some(share) if share.rate > 0 => Promise {
+                reservation: self.reservation,
+                direction: self.direction,
+                rate: share.rate,
+                burst: share.burst,
+                operation_bytes: self.operation_bytes,
+                until_ms: self.ends_ms,
+            },
+            _ => Promise::NONE,
         }
-        Promise {
-            reservation: self.reservation,
-            direction: self.direction,
-            rate: self.drive_rate,
-            burst: self.drive_burst,
-            operation_bytes: self.operation_bytes,
-            until_ms: self.ends_ms,
-        }
+    }
+
+    /// The part of a drive on which something is booked.
+    pub fn share(&self, drive: DriveId) -> Option<&DriveShare> {
+        self.booked.iter().find(|share| share.drive == drive)
+    }
+
+    /// The drives on which something is booked.
+    pub fn drives_booked(&self) -> impl Iterator<Item = DriveId> {
+        self.booked.iter().map(|share| share.drive)
     }
 
     /// The promise as a handle that is open under it is told.
