@@ -4,9 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use braid_admission::{
-    About, Answer, Ask, ClientParts, Ledger, NewFiles, Offer, Part, Rail, Refused, Resource, Wish,
-};
+use braid_admission::{About, Answer, Ask, Ledger, NewFiles, Offer, Part, Refused, Resource, Wish};
 use braid_layout::{Component, DriveId, ObjectId, ReservationId, Segment, Shape};
 use braid_meta::records::inodes;
 use braid_meta::records::schema::{DriveShare, InodeRecord, ReservationRecord, key};
@@ -20,7 +18,7 @@ use braid_wire::{Reason, Refusal};
 
 use crate::asker::asker;
 use crate::core::Core;
-use crate::rates::books::{Books, SHARE_PERMILLE, cost_of, known, lateness_ns, policy, terms};
+use crate::rates::books::{Books, SHARE_PERMILLE, client_parts, cost_of, lateness_ns, policy, terms};
 use crate::rates::reserve::refuse_second;
 
 /// The most files and directories below a directory that a rate for reading can be for.
@@ -66,11 +64,6 @@ pub(crate) async fn decide(
     let subject = core.read(move |core, tx| subject(core, tx, &asked)).await?;
     refuse_second(core, &request, &subject.target)?;
     books.refresh(&core.drives(), &mut core.ended_rates(), core.now_ms());
-    let client = ClientParts {
-        client: asker(),
-        rail: Rail { in_bytes_per_second: known(request.rail), out_bytes_per_second: known(request.rail) },
-        processor: None,
-    };
     let about = match &subject.about {
         What::Segments(segments) => About::Segments(segments.clone()),
         What::Again(files) => About::Planned(files.clone()),
@@ -80,7 +73,7 @@ pub(crate) async fn decide(
     let ask = Ask {
         terms: terms(request.direction, request.rate, request.streams, request.period_ms, request.survive),
         about,
-        client: (request.rail > 0).then_some(client),
+        client: client_parts(asker(), request.rail),
         now_ms: core.now_ms(),
         duration_ms: Some(request.duration_ms),
     };
@@ -255,6 +248,7 @@ fn record_of(
         period_ms: request.period_ms,
         survive: request.survive,
         rail: request.rail,
+        client: asker(),
         begun_ms: 0,
         ends_ms: request.duration_ms,
         claim_until_ms: 0,

@@ -2,10 +2,10 @@
 //! drives or layouts have changed.
 
 use braid_admission::{
-    About, Access, Answer, Ask, Demand, DriveParts, Ledger, Policy, Prices, ProcessorCost, Qualified, Rail,
-    Terms, Whole, quote,
+    About, Access, Answer, Ask, ClientParts, Demand, DriveParts, Ledger, Policy, Prices, ProcessorCost,
+    Qualified, Rail, Terms, Whole, quote,
 };
-use braid_layout::{DriveId, ReservationId};
+use braid_layout::{ClientId, DriveId, ReservationId};
 use braid_meta::records::schema::{DriveShare, ReservationRecord};
 use braid_meta::rules::drives::{Drive, DriveTable};
 use braid_meta::rules::ended_rates::EndedRates;
@@ -177,15 +177,14 @@ impl Books {
             let ask = Ask {
                 terms: terms(record.direction, record.rate, record.streams, record.period_ms, survive),
                 about: about.clone(),
-                client: None,
+                client: client_parts(record.client, record.rail),
                 now_ms,
                 duration_ms: Some(record.ends_ms.saturating_sub(now_ms)),
             };
             let quoted = quote(&self.ledger, &mut self.prices, &policy(), &ask);
             if let Ok(Answer::Admitted(admitted)) = quoted {
-                let client = self.booking(record.reservation).and_then(|before| before.client);
                 let carried = Carried::of(&admitted, record.direction, record.streams);
-                let booking = braid_admission::Booking { client, ..admitted.booking };
+                let booking = admitted.booking;
                 let before = self.ledger.remove(record.reservation.0);
                 let grows = booking.drives.iter().any(|of| record.share(of.drive).is_none());
                 if let Some(before) = before.filter(|_| grows && self.ledger.check(&booking).is_err()) {
@@ -236,6 +235,13 @@ pub(crate) fn terms(direction: DataDirection, rate: u64, streams: u32, period_ms
         survive,
         access: Access::Whole,
     }
+}
+
+/// The client's parts that are known: the rate of its rail. `None` without one: nothing is booked for it.
+pub(crate) fn client_parts(client: ClientId, rail: u64) -> Option<ClientParts> {
+    let rail = known(rail)?;
+    let rail = Rail { in_bytes_per_second: Some(rail), out_bytes_per_second: Some(rail) };
+    Some(ClientParts { client, rail, processor: None })
 }
 
 fn way(direction: DataDirection) -> Direction {
@@ -337,7 +343,7 @@ fn permille(demand: Option<Demand>) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use braid_layout::{FileId, Scheme, Shape, VolumeId};
+    use braid_layout::{ClientId, FileId, Scheme, Shape, VolumeId};
     use braid_wire::control::ShapeSpec;
 
     use super::*;
@@ -374,6 +380,7 @@ mod tests {
             period_ms: 100,
             survive: 0,
             rail: 0,
+            client: ClientId::NONE,
             begun_ms: 0,
             ends_ms: 10_000,
             claim_until_ms: 0,

@@ -370,3 +370,27 @@ async fn files_of_different_shapes_promise_each_drive_its_own_rate() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_clients_rail_is_booked_after_a_restart_too() {
+    let mut cluster = Cluster::new(5, raid5(2)).await;
+    let mut client = cluster.manager.client().await;
+    calibrated(&mut client).await;
+    // With parity 90 MB/s go out for each; of the rail at most 160 MB/s are booked.
+    let on_rail = |path| ReserveRate { rail: 200_000_000, ..ask(path, 60_000_000) };
+    let first = reserve(&mut client, on_rail("one")).await.admitted.expect("the rail has room");
+    for restarted in [false, true] {
+        if restarted {
+            cluster = cluster.restart_manager().await;
+            client.0 = cluster.manager.client().await.0;
+            calibrated(&mut client).await;
+        }
+        let refused = reserve(&mut client, on_rail("two")).await.refused.expect("the rail is full");
+        assert_eq!(refused.resource, "the client's rail", "restarted: {restarted}");
+    }
+    let mut other = cluster.manager.client().await;
+    let trial = ReserveRate { trial: true, ..on_rail("two") };
+    assert!(reserve(&mut other, trial).await.admitted.is_some(), "another client has a rail of its own");
+    client.done(EndReservation { reservation: first.reservation }).await;
+    assert!(reserve(&mut client, on_rail("two")).await.admitted.is_some(), "what has ended is free");
+}

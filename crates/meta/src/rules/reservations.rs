@@ -297,7 +297,7 @@ fn add(sum: &mut Lateness, more: &Lateness) {
 mod tests {
     use std::sync::Arc;
 
-    use braid_layout::{DriveId, VolumeId};
+    use braid_layout::{ClientId, DriveId, VolumeId};
     use braid_wire::control::{NewAttributes, ShapeSpec};
 
     use super::*;
@@ -348,6 +348,7 @@ mod tests {
             period_ms: 100,
             survive: 1,
             rail: 0,
+            client: ClientId::NONE,
             begun_ms: 0,
             ends_ms: 10_000,
             claim_until_ms: 5000,

@@ -1,6 +1,6 @@
 //! The record of a reservation: the request, and the plan that it got.
 
-use braid_layout::{DriveId, FileId, ReservationId, VolumeId};
+use braid_layout::{ClientId, DriveId, FileId, ReservationId, VolumeId};
 use braid_wire::capability::{DataDirection, Promise};
 use braid_wire::control::{HandlePromise, ShapeSpec};
 use braid_wire::record;
@@ -38,6 +38,8 @@ record! {
         survive: u8,
         /// Rate of the client's rail in bytes a second; 0: not known.
         rail: u64,
+        /// The client that asked, and has the rail; 0: it gave no number.
+        client: ClientId,
         /// Manager time of the admission.
         begun_ms: u64,
         /// Manager time of the end.
