@@ -39,11 +39,18 @@ async fn reserve(client: &mut Client, request: ReserveRate) -> RateReserved {
     told(client.ask(request).await)
 }
 
-async fn list(client: &mut Client) -> ReservationReply {
-    match client.ask(Reservations {}).await {
+async fn page(client: &mut Client, after: ReservationId) -> ReservationReply {
+    match client.ask(Reservations { after }).await {
         Ok(ControlReply::Reservations(reply)) => reply,
         other => panic!("{other:?}"),
     }
+}
+
+/// A list that fits one reply.
+async fn list(client: &mut Client) -> ReservationReply {
+    let listed = page(client, ReservationId::NONE).await;
+    assert!(!listed.more, "{listed:?}");
+    listed
 }
 
 /// The reservations that the capabilities of an open file carry, and the drives that they are for.
@@ -393,4 +400,34 @@ async fn a_clients_rail_is_booked_after_a_restart_too() {
     assert!(reserve(&mut other, trial).await.admitted.is_some(), "another client has a rail of its own");
     client.done(EndReservation { reservation: first.reservation }).await;
     assert!(reserve(&mut client, on_rail("two")).await.admitted.is_some(), "what has ended is free");
+}
+
+#[tokio::test]
+async fn a_list_that_is_longer_than_a_reply_comes_in_pages() {
+    let cluster = Cluster::new(5, raid5(2)).await;
+    let mut client = cluster.manager.client().await;
+    calibrated(&mut client).await;
+    // Paths of almost 4 KiB: the rows are more than the 1 MiB of a reply.
+    let deep = vec!["d".repeat(250); 16].join("/");
+    let new = NewAttributes { mode: 0o755, uid: 0, gid: 0 };
+    client.made(MakeDirectory { at: NamePlace::of("main", deep.clone()), new, parents: true }).await;
+    let mut made = Vec::new();
+    for number in 0..280 {
+        let asked = ask(&format!("{deep}/{number}"), 10_000);
+        made.push(reserve(&mut client, asked).await.admitted.expect("it fits").reservation);
+    }
+    let mut listed = Vec::new();
+    let mut pages = 0;
+    loop {
+        let after = listed.last().copied().unwrap_or(ReservationId::NONE);
+        let page = page(&mut client, after).await;
+        pages += 1;
+        assert_eq!(page.drives.len(), 5, "each page has the bookings of all drives");
+        listed.extend(page.reservations.iter().map(|row| row.reservation));
+        if !page.more {
+            break;
+        }
+    }
+    assert_eq!(listed, made, "each once, in order");
+    assert!(pages > 1, "they were to be more than a reply takes");
 }

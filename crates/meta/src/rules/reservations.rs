@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::ops::Bound;
 
 use braid_layout::{DriveId, FileId, ReservationId};
 use braid_wire::capability::DataDirection;
@@ -150,6 +151,11 @@ impl Reservations {
     /// All reservations, by number.
     pub fn iter(&self) -> impl Iterator<Item = &Reservation> {
         self.all.values()
+    }
+
+    /// The numbers of the reservations after this one.
+    pub fn after(&self, id: ReservationId) -> impl Iterator<Item = ReservationId> {
+        self.all.range((Bound::Excluded(id), Bound::Unbounded)).map(|(id, _)| *id)
     }
 
     /// Sets the reason why a reservation's rate may not be kept.

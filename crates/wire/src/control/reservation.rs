@@ -218,14 +218,19 @@ impl Lateness {
 
 record! {
     /// Lists reservations, and the bookings of drives.
-    pub struct Reservations {}
+    pub struct Reservations {
+        /// The number after which the list begins: only reservations with higher numbers are listed.
+        after: ReservationId,
+    }
 }
 
 record! {
     /// The answer to [`Reservations`].
     pub struct ReservationReply {
-        /// All reservations, by number.
+        /// Some of the reservations, by number.
         reservations: Vec<ReservationRow>,
+        /// True if there are more reservations after the last.
+        more: bool,
         /// All drives, by name.
         drives: Vec<DriveBooking>,
         /// Thousandths of a drive that may be booked at most.

@@ -43,8 +43,12 @@ fn listing(lateness: Lateness) -> (String, serde_json::Value) {
         worst_permille: 200,
         able_permille: 1000,
     };
-    let reply =
-        ReservationReply { reservations: vec![row(lateness)], drives: vec![drive], share_permille: 800 };
+    let reply = ReservationReply {
+        reservations: vec![row(lateness)],
+        more: false,
+        drives: vec![drive],
+        share_permille: 800,
+    };
     let listed = listed(&reply, 0);
     (show_list(&listed), serde_json::to_value(&listed).expect("written"))
 }
