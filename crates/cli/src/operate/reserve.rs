@@ -21,6 +21,7 @@ use crate::output::duration;
 use crate::output::exit::{Doing, Exit, Failure};
 use crate::output::report::{Report, show_name, table};
 use crate::output::size;
+use crate::output::waiting;
 
 /// A reservation in `--json`.
 #[derive(Debug, Serialize)]
@@ -170,7 +171,7 @@ async fn reserve(asked: ReserveRate, cluster: Option<&Path>, report: Report) -> 
     }
     let ask = ask(&asked, shape);
     let what = format!("reserve {} for {}", size::show_rate(ask.rate), show_remote(&name));
-    let reply = client.reserve_rate(&name, &ask, asked.dry_run).await?;
+    let reply = waiting::for_rate(client.reserve_rate(&name, &ask, asked.dry_run)).await?;
     answer(&client, &what, reply, asked.explain, report)
 }
 

@@ -12,8 +12,8 @@ use braid_meta::rules::reservations::{Reservation, Target};
 use braid_meta::tree::volumes;
 use braid_wire::codec::Wire;
 use braid_wire::control::{
-    EndReservation, ExtendReservation, LatenessReport, RESERVATIONS_MAX, RateReserved, ReservationReply,
-    ReservationRow, ReserveRate,
+    ENDED_WAIT_MS, EndReservation, ExtendReservation, LatenessReport, RESERVATIONS_MAX, RateReserved,
+    ReservationReply, ReservationRow, ReserveRate,
 };
 use braid_wire::frame::BODY_BYTES_MAX;
 use braid_wire::{Reason, Refusal};
@@ -26,9 +26,7 @@ use crate::rates::follow::follow;
 
 /// Time in which something must be opened under a reservation that names none, in milliseconds.
 const CLAIM_MS: u64 = 600_000;
-/// Longest wait, in milliseconds, for drives to be told of reservations that have ended, if what is asked for
-/// does not fit beside them; and the interval between two looks.
-const ENDED_WAIT_MS: u64 = 5000;
+/// Interval between two looks whether drives were told of reservations that have ended.
 const ENDED_LOOK: Duration = Duration::from_millis(100);
 /// Bytes of a reply's body in which rows of reservations are, and of drives; one row more is there at least.
 const LISTED_BYTES_MAX: usize = BODY_BYTES_MAX as usize / 2;

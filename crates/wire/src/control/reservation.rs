@@ -13,13 +13,17 @@ use crate::capability::DataDirection;
 pub const PROMISES_TOLD_MAX: usize = 1000;
 /// Maximum number of ended reservations in one heartbeat or its answer.
 pub const ENDED_TOLD_MAX: usize = 1000;
+/// The longest time, in milliseconds, that the answer to a [`ReserveRate`] waits for drives to be told of
+/// reservations that have ended, if what is asked for does not fit beside them.
+pub const ENDED_WAIT_MS: u64 = 5000;
 /// Maximum number of reservations that are in force at a time.
 pub const RESERVATIONS_MAX: usize = 10_000;
 /// Maximum length of the text that says who measured the whole, in bytes.
 pub const MEASURED_BY_BYTES_MAX: usize = 1000;
 
 record! {
-    /// Asks for a data rate. The rate is admitted whole, or refused with the reason and other offers.
+    /// Asks for a data rate. The rate is admitted whole, or refused with the reason and other offers. The
+    /// answer takes up to 5 s if the share of reservations that have ended is not free yet.
     pub struct ReserveRate {
         /// The file, directory or volume (an empty path) that the rate is for. A file that does not exist may
         /// be reserved for writing: it gets its layout from the plan when it is made.
