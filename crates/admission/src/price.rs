@@ -259,6 +259,7 @@ pub(crate) fn price<'a>(
     client: Option<ClientParts>,
 ) -> Result<Priced, PriceError> {
     let mut each = Vec::new();
+    let mut sum = Merged { client, ..Merged::default() };
     for segment in segments {
         let drive = |column: Column| segment.components[column.index()].drive;
         let all = ColumnMask::all(segment.shape.width());
@@ -270,12 +271,16 @@ pub(crate) fn price<'a>(
             let missing = out.iter().next().map(drive);
             return Err(PriceError::Survive { possible, missing });
         }
+        if !out.is_empty() {
+            // What is out comes back, and is written to again: then more goes over the client's rail.
+            let with_all = Terms { survive: 0, ..*terms };
+            sum.add_client(&States::new(prices, segment.shape, ColumnMask::EMPTY, &with_all)?, terms);
+        }
         each.push((segment, all.minus(out), States::new(prices, segment.shape, out, terms)?));
     }
     // A promise has one size of operations, whichever segment it is used on.
     let read_bytes = each.iter().map(|(.., states)| states.read_bytes).max().unwrap_or(0);
     let write_bytes = each.iter().map(|(.., states)| states.write_bytes).max().unwrap_or(0);
-    let mut sum = Merged { client, ..Merged::default() };
     for (segment, there, mut states) in each {
         states.read_bytes = read_bytes;
         states.write_bytes = write_bytes;

@@ -56,6 +56,16 @@ fn writes_of_raid5() {
 }
 
 #[test]
+fn what_is_out_is_booked_of_the_clients_rail() {
+    // It comes back, and then the client sends 25 MiB/s again.
+    let mut ledger = ledger(5);
+    ledger.set_drive(DriveParts { alive: false, ..drive(3, 3) });
+    let raid5 = segment(shape("raid5:4+1", MIB), 0);
+    let admitted = admitted(&ledger, &of_segment(terms(Write, 20 * MIB, 0), raid5));
+    assert_eq!(admitted.client.out_bytes, 25 * MIB);
+}
+
+#[test]
 fn reads_of_rs_with_two_lost() {
     // 24 MiB/s are 6 stripes per second. A column has data in 4 stripes of 6; with two lost, all four others
     // are read in every stripe.

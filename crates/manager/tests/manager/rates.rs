@@ -390,7 +390,8 @@ async fn a_clients_rail_is_booked_after_a_restart_too() {
         if restarted {
             cluster = cluster.restart_manager().await;
             client.0 = cluster.manager.client().await.0;
-            calibrated(&mut client).await;
+            let is_up = |drive: &DriveRow| drive.state == DriveState::Up;
+            client.until("up", |status| status.drives.iter().all(is_up)).await;
         }
         let refused = reserve(&mut client, on_rail("two")).await.refused.expect("the rail is full");
         assert_eq!(refused.resource, "the client's rail", "restarted: {restarted}");
