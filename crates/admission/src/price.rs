@@ -4,7 +4,8 @@
 //!
 //! - *disk*: each operation by [`DeviceCost`], with its bytes as the plan set
 //!   asks for them; for writes also one sync of a group commit each period (or one for each write, if they
-//!   are fewer), and the bytes that the log's cleaning moves in consequence, in long operations;
+//!   are fewer), and the bytes that the log's cleaning moves in consequence, in long operations. One that is
+//!   so large that the disk may idle before it costs that time too ([`idle_ns`]);
 //! - *whole*: the bytes at the qualified rates of the drive as a whole;
 //! - *rails*: bytes sent and received, deltas included;
 //! - *processors*: messages and their bytes.
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use braid_layout::{Column, ColumnMask, DriveId, Segment, Shape};
 use braid_plan::PlanError;
 use braid_schedule::cost::SECOND_NS;
-use braid_schedule::{DeviceCost, Direction};
+use braid_schedule::{DeviceCost, Direction, idle_ns};
 
 use crate::ask::{Access, Terms};
 use crate::count::{ColumnCount, Counted, Prices, State, StateList, scale};
@@ -472,7 +473,8 @@ struct Work {
 impl Work {
     fn add(&mut self, parts: &DriveParts, direction: Direction, bytes: u64, count: u64) {
         let times = u128::from(count);
-        self.device_ns += times * u128::from(parts.cost.time_ns(direction, bytes));
+        let time_ns = parts.cost.time_ns(direction, bytes);
+        self.device_ns += times * (u128::from(time_ns) + u128::from(idle_ns(&parts.cost, time_ns)));
         let bytes = times * u128::from(bytes);
         let qualified = match direction {
             Direction::Read => parts.qualified.read_bytes_per_second,

@@ -131,6 +131,17 @@ fn small_writes_cost_deltas() {
 }
 
 #[test]
+fn the_idle_time_before_a_large_operation_counts() {
+    let of = |unit_bytes| {
+        let raid0 = segment(shape("raid0:1", unit_bytes), 0);
+        admitted(&ledger(1), &of_segment(terms(Read, 8 * MIB, 0), raid0)).booking.drives[0].healthy
+    };
+    // About 100 ms are in flight, and answers come up to 5 ms later: 30 ms fit twice, and 50 ms do not.
+    assert_eq!(of(2 * MIB).device_ns, 4 * 30 * MS);
+    assert_eq!(of(4 * MIB).device_ns, 2 * (50 + 5) * MS);
+}
+
+#[test]
 fn syncs_cleaning_and_qualified_rates_count() {
     let raid0 = || of_segment(terms(Write, 10 * MIB, 0), segment(shape("raid0:1", MIB), 0));
     let of = |parts: DriveParts| {

@@ -88,9 +88,11 @@ pub(crate) async fn decide(
         Answer::Admitted(admitted) => {
             let mut explanation = lines(&admitted.explanation);
             explanation.extend(uncalibrated(core));
-            let lateness_ns = lateness_ns(ledger, &admitted.booking, request.direction);
+            let carried = Carried::of(&admitted, request.direction, request.streams);
+            let booking = &admitted.booking;
+            let lateness_ns = lateness_ns(ledger, booking, request.direction, carried.operation_bytes);
             let failover_us = failover_us(core, &request, lateness_ns);
-            let record = record_of(&request, &subject, &admitted, lateness_ns, failover_us);
+            let record = record_of(&request, &subject, &admitted, carried, [lateness_ns, failover_us]);
             Ok(Decision::Admitted { record: Box::new(record), booking: admitted.booking, explanation })
         }
     }
@@ -220,14 +222,13 @@ fn record_of(
     request: &ReserveRate,
     subject: &Subject,
     admitted: &braid_admission::Admitted,
-    lateness_ns: u64,
-    failover_us: u64,
+    carried: Carried,
+    [lateness_ns, failover_us]: [u64; 2],
 ) -> ReservationRecord {
     let (file, parent, name) = match &subject.target {
         Target::Node(file) => (*file, braid_layout::FileId(0), Vec::new()),
         Target::Name(parent, name) => (braid_layout::FileId(0), *parent, name.clone()),
     };
-    let carried = Carried::of(admitted, request.direction, request.streams);
     let shape = match (&admitted.plan, &subject.about) {
         (Some(new), _) => ShapeSpec::from(new.shape),
         (None, What::Segments(segments)) => {

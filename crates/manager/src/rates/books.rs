@@ -11,7 +11,9 @@ use braid_meta::rules::drives::{Drive, DriveTable};
 use braid_meta::rules::ended_rates::EndedRates;
 use braid_meta::rules::space::takes_columns;
 use braid_schedule::cost::SECOND_NS;
-use braid_schedule::{BOOKED_PERMILLE, Charge, Config, DeviceCost, Direction, DirectionCost};
+use braid_schedule::{
+    BOOKED_PERMILLE, Charge, Config, DeviceCost, Direction, DirectionCost, OPERATION_BYTES,
+};
 use braid_wire::capability::DataDirection;
 use braid_wire::control::{DriveBooking, DrivePromise, DriveState, RatePlan, WholeRate};
 use braid_wire::data::{DiskCharge, DiskCost};
@@ -20,6 +22,10 @@ use crate::rates::booking::Carried;
 
 /// Share of each drive that is booked at most, in thousandths.
 pub(crate) const SHARE_PERMILLE: u32 = BOOKED_PERMILLE;
+/// Largest unit of shapes that are free to choose: larger operations would be beyond the lateness that other
+/// promises state.
+const UNIT_BYTES_MAX: u32 = 1 << 20;
+const _: () = assert!(UNIT_BYTES_MAX as u64 == OPERATION_BYTES);
 /// Longest operation of a plan, in nanoseconds of device time.
 const OPERATION_NS: u64 = 10_000_000;
 /// Part (an eighth) of a drive's capacity: with less free, the log's cleaning is counted.
@@ -253,16 +259,25 @@ fn way(direction: DataDirection) -> Direction {
 
 /// Bounds of plans: operations are short enough for the drives' depth.
 pub(crate) fn policy() -> Policy {
-    Policy { operation_ns: OPERATION_NS, ..Policy::default() }
+    Policy { operation_ns: OPERATION_NS, unit_bytes_max: UNIT_BYTES_MAX, ..Policy::default() }
 }
 
-/// The bound on lateness at these drives, in nanoseconds: that of their schedulers.
+/// The bound on lateness at these drives, in nanoseconds: that of their schedulers, for operations of this
+/// many bytes.
 pub(crate) fn lateness_ns(
     ledger: &Ledger,
     booking: &braid_admission::Booking,
     direction: DataDirection,
+    operation_bytes: u32,
 ) -> u64 {
-    let of = |parts: &DriveParts| Config::for_device(&parts.cost).kept_within_ns(way(direction));
+    let of = |parts: &DriveParts| {
+        let cost = &parts.cost;
+        let operation_ns = match direction {
+            DataDirection::Read => cost.time_ns(Direction::Read, operation_bytes.into()),
+            DataDirection::Write => cost.append_ns(operation_bytes.into()).saturating_add(cost.commit_ns()),
+        };
+        Config::for_device(cost).kept_within_ns(way(direction), operation_ns)
+    };
     booking.drives.iter().filter_map(|of| ledger.parts(of.drive)).map(of).max().unwrap_or(0)
 }
 
@@ -447,5 +462,25 @@ mod tests {
         });
         let degraded = books.enter(&asked, &about, 0);
         assert_eq!(degraded.onto(&all, &promised), promised);
+    }
+
+    #[test]
+    fn units_that_are_free_to_choose_keep_to_the_bound_of_others() {
+        let mut ledger = Ledger::new(SHARE_PERMILLE);
+        // So fast that much larger units would be short operations too.
+        let way = DirectionCost { operation_ns: 10_000, bytes_per_second: 10_000_000_000 };
+        let cost = DeviceCost { charge: Charge::Larger, read: way, write: way, sync_ns: 10_000 };
+        [1, 2].into_iter().for_each(|number| ledger.set_drive(DriveParts { cost, ..drive(number) }));
+        let ask = Ask {
+            terms: terms(DataDirection::Write, 10_000_000, 1, 1000, 1),
+            about: About::New(braid_admission::Wish::Free { m: 1 }),
+            client: None,
+            now_ms: 0,
+            duration_ms: Some(1000),
+        };
+        let answer = braid_admission::answer(&mut ledger, &mut Prices::default(), &policy(), &ask);
+        let Ok(Answer::Admitted(admitted)) = answer else { panic!("{answer:?}") };
+        let unit_bytes = admitted.plan.expect("of new files").shape.unit_bytes();
+        assert_eq!(u64::from(unit_bytes), OPERATION_BYTES);
     }
 }

@@ -432,3 +432,24 @@ async fn a_list_that_is_longer_than_a_reply_comes_in_pages() {
     assert_eq!(listed, made, "each once, in order");
     assert!(pages > 1, "they were to be more than a reply takes");
 }
+
+#[tokio::test]
+async fn the_bound_on_lateness_is_that_of_the_operations() {
+    let cluster = Cluster::new(5, raid5(2)).await;
+    let mut client = cluster.manager.client().await;
+    calibrated(&mut client).await;
+    let mut bounds = Vec::new();
+    for unit_bytes in [1 << 16, 1 << 20, 1 << 23, 1 << 24] {
+        let shape = ShapeSpec { scheme: 5, k: 2, m: 1, unit_bytes };
+        let asked = ReserveRate { trial: true, shape, ..ask("cam", 20_000_000) };
+        let row = reserve(&mut client, asked).await.admitted.expect("it fits");
+        assert_eq!(row.plan.drives[0].operation_bytes, unit_bytes);
+        bounds.push(row.plan.lateness_us);
+    }
+    // Of 16 MiB instead of 8 the disk writes 42 ms longer: that is added for what is in flight, for the write
+    // itself, and for the commit before, twice where it is the largest that anything may take.
+    let [small, usual, large, larger] = bounds[..] else { panic!("{bounds:?}") };
+    assert_eq!(small, usual);
+    assert!(large > usual + 4 * 30_000, "{bounds:?}");
+    assert!(larger > large + 4 * 42_000, "{bounds:?}");
+}
