@@ -4,7 +4,8 @@
 //!
 //! - *disk*: each operation by [`DeviceCost`], with its bytes as the plan set
 //!   asks for them; for writes also one sync of a group commit each period (or one for each write, if they
-//!   are fewer), and the bytes that the log's cleaning moves in consequence, in long operations;
+//!   are fewer), and the bytes that the log's cleaning moves in consequence, in long operations. One that is
+//!   so large that the disk may idle before it costs that time too ([`idle_ns`]);
 //! - *whole*: the bytes at the qualified rates of the drive as a whole;
 //! - *rails*: bytes sent and received, deltas included;
 //! - *processors*: messages and their bytes.
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use braid_layout::{Column, ColumnMask, DriveId, Segment, Shape};
 use braid_plan::PlanError;
 use braid_schedule::cost::SECOND_NS;
-use braid_schedule::{DeviceCost, Direction};
+use braid_schedule::{DeviceCost, Direction, idle_ns};
 
 use crate::ask::{Access, Terms};
 use crate::count::{ColumnCount, Counted, Prices, State, StateList, scale};
@@ -259,6 +260,7 @@ pub(crate) fn price<'a>(
     client: Option<ClientParts>,
 ) -> Result<Priced, PriceError> {
     let mut each = Vec::new();
+    let mut sum = Merged { client, ..Merged::default() };
     for segment in segments {
         let drive = |column: Column| segment.components[column.index()].drive;
         let all = ColumnMask::all(segment.shape.width());
@@ -270,12 +272,16 @@ pub(crate) fn price<'a>(
             let missing = out.iter().next().map(drive);
             return Err(PriceError::Survive { possible, missing });
         }
+        if !out.is_empty() {
+            // What is out comes back, and is written to again: then more goes over the client's rail.
+            let with_all = Terms { survive: 0, ..*terms };
+            sum.add_client(&States::new(prices, segment.shape, ColumnMask::EMPTY, &with_all)?, terms);
+        }
         each.push((segment, all.minus(out), States::new(prices, segment.shape, out, terms)?));
     }
     // A promise has one size of operations, whichever segment it is used on.
     let read_bytes = each.iter().map(|(.., states)| states.read_bytes).max().unwrap_or(0);
     let write_bytes = each.iter().map(|(.., states)| states.write_bytes).max().unwrap_or(0);
-    let mut sum = Merged { client, ..Merged::default() };
     for (segment, there, mut states) in each {
         states.read_bytes = read_bytes;
         states.write_bytes = write_bytes;
@@ -467,7 +473,8 @@ struct Work {
 impl Work {
     fn add(&mut self, parts: &DriveParts, direction: Direction, bytes: u64, count: u64) {
         let times = u128::from(count);
-        self.device_ns += times * u128::from(parts.cost.time_ns(direction, bytes));
+        let time_ns = parts.cost.time_ns(direction, bytes);
+        self.device_ns += times * (u128::from(time_ns) + u128::from(idle_ns(&parts.cost, time_ns)));
         let bytes = times * u128::from(bytes);
         let qualified = match direction {
             Direction::Read => parts.qualified.read_bytes_per_second,

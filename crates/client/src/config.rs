@@ -52,7 +52,8 @@ pub struct Config {
     /// [`PartWrites::Cheapest`].
     pub part_writes: PartWrites,
     /// Called with the manager's address, once per request, when a request has waited for the manager for
-    /// [`WAIT_TOLD_AFTER`]: users can then be told. Default: none.
+    /// [`WAIT_TOLD_AFTER`], beyond the time for which the manager may wait for others: users can then be
+    /// told. Default: none.
     pub on_wait: Option<fn(&str)>,
 }
 

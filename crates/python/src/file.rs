@@ -15,6 +15,7 @@ use crate::calls::{Answer, How, PythonNone, run};
 use crate::client::parse;
 use crate::errors::Failure;
 use crate::process::OfProcess;
+use crate::rates::Account;
 use crate::rows::facts;
 
 /// Maximum length of a read past the known end, in bytes: another client that writes the file may have made
@@ -205,12 +206,12 @@ impl File {
         })
     }
 
-    /// Under a reservation: bytes, periods, late periods, and the worst lateness in nanoseconds.
-    fn lateness(&self) -> PyResult<Option<(u64, u64, u64, u64)>> {
+    /// Account of the promise: delivered, late and paused; `None` without one.
+    fn lateness(&self) -> PyResult<Option<Account>> {
         let open = self.open()?;
         let held = open.file.try_read().map_err(|_| Failure::closed())?;
         let account = held.as_ref().ok_or_else(Failure::closed)?.lateness();
-        Ok(account.map(|of| (of.bytes, of.periods, of.periods_late, of.worst_ns)))
+        Ok(account.map(Account::from))
     }
 
     /// Length of a stripe of the file, in bytes of data: writes of whole stripes cost least.

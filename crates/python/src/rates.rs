@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use braid_client::{DataDirection, RateAsk};
+use braid_client::{DataDirection, Delivered, RateAsk};
 use braid_wire::control::{CounterOffer, NotAdmitted, ReservationRow};
 use pyo3::prelude::*;
 
@@ -52,6 +52,33 @@ pub(crate) fn offers(refused: &NotAdmitted) -> Vec<Offered> {
     refused.offers.iter().map(offered).collect()
 }
 
+/// An open file's account of its promise, as a dictionary.
+#[derive(IntoPyObject)]
+pub(crate) struct Account {
+    bytes: u64,
+    periods: u64,
+    late_periods: u64,
+    /// Most lateness but for pauses, in seconds.
+    worst: f64,
+    /// Periods that were late by a drive's death, within the stated pause; not among the late ones.
+    paused_periods: u64,
+    /// Most lateness in these, in seconds.
+    worst_pause: f64,
+}
+
+impl From<Delivered> for Account {
+    fn from(of: Delivered) -> Account {
+        Account {
+            bytes: of.bytes,
+            periods: of.periods,
+            late_periods: of.periods_late,
+            worst: seconds(of.worst_ns / 1000),
+            paused_periods: of.periods_paused,
+            worst_pause: seconds(of.paused_worst_ns / 1000),
+        }
+    }
+}
+
 /// A reservation, as a dictionary.
 #[derive(IntoPyObject)]
 pub(crate) struct Reservation {
@@ -75,6 +102,10 @@ pub(crate) struct Reservation {
     periods: u64,
     late_periods: u64,
     worst_lateness: f64,
+    /// Periods that were late by a drive's death, within the stated pause; not among the late ones.
+    paused_periods: u64,
+    /// Most lateness in these, in seconds.
+    worst_pause: f64,
 }
 
 impl From<ReservationRow> for Reservation {
@@ -98,6 +129,8 @@ impl From<ReservationRow> for Reservation {
             periods: row.lateness.periods,
             late_periods: row.lateness.late_periods,
             worst_lateness: seconds(row.lateness.worst_us),
+            paused_periods: row.lateness.paused_periods,
+            worst_pause: seconds(row.lateness.paused_us),
         }
     }
 }

@@ -18,6 +18,7 @@ def test_a_file_is_open_under_its_own_reservation(client, place):
         file.write(b"x" * 1000)
         account = file.lateness()
         assert account.bytes == 1000 and account.periods >= 1
+        assert (account.paused_periods, account.worst_pause) == (0, 0.0)
     assert name not in [row.name for row in client.reservations()]
     with client.open(name, reserve=SMALL._replace(survive=0)) as file:
         assert file.read() == b"x" * 1000
@@ -42,7 +43,8 @@ def test_a_rate_that_cannot_be_kept_is_refused_with_offers(client, place):
 def test_reservations_are_made_and_ended(client, place):
     made = client.reserve(place, SMALL, "write")
     assert made.number and made.drives and made.lateness_bound > 0 and made.risk is None
-    assert made.number in [row.number for row in client.reservations()]
+    row = next(row for row in client.reservations() if row.number == made.number)
+    assert (row.paused_periods, row.worst_pause) == (0, 0.0)
     with pytest.raises(FileExistsError):
         client.reserve(place, SMALL, "write")
     client.end_reservation(made.number)

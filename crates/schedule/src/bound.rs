@@ -47,6 +47,18 @@
 //! ```text
 //! L_write = L + Q + k
 //! ```
+//!
+//! # Larger operations
+//!
+//! The settings are for operations of up to [`OPERATION_BYTES`]. One that takes longer is a larger `c`, and
+//! the bound grows with it ([`Config::kept_within_ns`]). If `D < l + 2 c`, it may also not fit beside what is
+//! worked off and not answered yet: then the device idles for up to `l` before it. So such an operation is
+//! booked as if it took [`idle_ns`] longer, which keeps step 2, and one more `l` passes before the one that
+//! is looked at. Such operations of the rest make it exceed its share by as much, which is less than what the
+//! shares leave.
+//!
+//! That is the bound of the larger operations themselves. Requests of the usual size beside them wait for a
+//! larger `c` too, and are told so only if their own promise is for larger ones.
 
 use crate::cost::{DeviceCost, Direction};
 use crate::tags::scaled;
@@ -90,6 +102,13 @@ pub struct Config {
     /// Share of the device that all without a promise have together even if promises ask for all, in
     /// thousandths.
     pub rest_permille: u64,
+    /// Device time of the largest operations that the bounds on lateness are for, without their commit;
+    /// `u64::MAX`: they are for all.
+    pub largest_ns: u64,
+    /// Device time of a commit, which is part of what a write takes.
+    pub commit_ns: u64,
+    /// Time from when the device has done an operation until the drive knows.
+    pub latency_ns: u64,
 }
 
 impl Config {
@@ -97,26 +116,43 @@ impl Config {
     /// operations of [`OPERATION_BYTES`] as the largest usual ones.
     pub fn for_device(cost: &DeviceCost) -> Config {
         let largest_ns = largest_ns(cost);
-        let depth = largest_ns.saturating_mul(3).saturating_add(cost.commit_ns());
-        let config = Config::new(depth.max(IN_FLIGHT_NS_MIN));
+        let latency_ns = latency_ns(cost);
+        let config = Config::new(depth_ns(cost));
         let load = Load {
             booked_permille: u64::from(BOOKED_PERMILLE),
             smallest_ns: config.time_in_flight_ns / SMALLEST_PART,
             largest_ns,
-            latency_ns: cost.sync_ns.saturating_add(LATENCY_NS),
+            latency_ns,
         };
         let unknown = config.time_in_flight_ns.saturating_mul(UNKNOWN_BOUND);
         let lateness_ns = lateness_bound(&config, &load).unwrap_or(unknown);
         let commit_ns = config.time_in_flight_ns.max(largest_ns).saturating_add(cost.commit_ns());
-        Config { lateness_ns, write_lateness_ns: lateness_ns.saturating_add(commit_ns), ..config }
+        Config {
+            lateness_ns,
+            write_lateness_ns: lateness_ns.saturating_add(commit_ns),
+            largest_ns,
+            commit_ns: cost.commit_ns(),
+            latency_ns,
+            ..config
+        }
     }
 
-    /// Lateness up to which promises in this direction are kept.
-    pub fn kept_within_ns(&self, direction: Direction) -> u64 {
-        match direction {
-            Direction::Read => self.lateness_ns,
-            Direction::Write => self.write_lateness_ns,
+    /// Lateness up to which promises in this direction are kept, for operations of this device time, in
+    /// nanoseconds; that of a write with its commit.
+    pub fn kept_within_ns(&self, direction: Direction, operation_ns: u64) -> u64 {
+        let (usual, alone_ns, waits) = match direction {
+            Direction::Read => (self.lateness_ns, operation_ns, 1),
+            Direction::Write => (self.write_lateness_ns, operation_ns.saturating_sub(self.commit_ns), 2),
+        };
+        if alone_ns <= self.largest_ns {
+            return usual;
         }
+        let depth_ns = self.time_in_flight_ns.max(self.largest_ns);
+        let in_flight = alone_ns.max(depth_ns) - depth_ns;
+        let idle = idle_beside(self.time_in_flight_ns, self.latency_ns, self.largest_ns, alone_ns);
+        let others = in_flight.saturating_add((alone_ns - self.largest_ns).saturating_mul(2));
+        let others = share_ns(others.saturating_add(idle), WHOLE.saturating_sub(self.system_permille));
+        usual.saturating_add(others).saturating_add(in_flight.saturating_mul(waits))
     }
 
     /// The usual shares and numbers of requests, with this much device time in flight.
@@ -131,6 +167,9 @@ impl Config {
             system_permille: 50,
             system_burst_ns: time_in_flight_ns / 4,
             rest_permille: 50,
+            largest_ns: u64::MAX,
+            commit_ns: 0,
+            latency_ns: 0,
         }
     }
 }
@@ -152,6 +191,26 @@ pub struct Load {
 /// Device time of the largest usual operation, in nanoseconds.
 fn largest_ns(cost: &DeviceCost) -> u64 {
     cost.time_ns(Direction::Read, OPERATION_BYTES).max(cost.append_ns(OPERATION_BYTES))
+}
+
+/// Device time in flight that keeps a device from idling, in nanoseconds.
+fn depth_ns(cost: &DeviceCost) -> u64 {
+    largest_ns(cost).saturating_mul(3).saturating_add(cost.commit_ns()).max(IN_FLIGHT_NS_MIN)
+}
+
+fn latency_ns(cost: &DeviceCost) -> u64 {
+    cost.sync_ns.saturating_add(LATENCY_NS)
+}
+
+/// Time in nanoseconds for which a device may idle before an operation of this device time, as it does not
+/// fit beside what is worked off and not answered yet. 0 up to the largest usual operation.
+pub fn idle_ns(cost: &DeviceCost, operation_ns: u64) -> u64 {
+    idle_beside(depth_ns(cost), latency_ns(cost), largest_ns(cost), operation_ns)
+}
+
+fn idle_beside(depth_ns: u64, latency_ns: u64, largest_ns: u64, operation_ns: u64) -> u64 {
+    let fits_ns = depth_ns.saturating_sub(latency_ns) / 2;
+    if operation_ns <= largest_ns.max(fits_ns) { 0 } else { latency_ns }
 }
 
 /// Time that a cost takes if it is worked off by this share of the device; for no share, for ever.
@@ -189,6 +248,7 @@ pub fn lateness_bound(config: &Config, load: &Load) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cost::{Charge, DirectionCost};
 
     #[test]
     fn the_bound_is_the_formula() {
@@ -212,6 +272,31 @@ mod tests {
             assert_eq!(lateness_bound(&shallow, &load), None);
         }
         assert_eq!(lateness_bound(&config, &Load { largest_ns: u64::MAX, ..load }), None);
+    }
+
+    #[test]
+    fn the_bound_grows_with_operations_beyond_the_usual_size() {
+        let way = DirectionCost { operation_ns: 0, bytes_per_second: OPERATION_BYTES * 100 };
+        let cost = DeviceCost { charge: Charge::Sum, read: way, write: way, sync_ns: 1_000_000 };
+        let config = Config::for_device(&cost);
+        let read = |operation_ns| config.kept_within_ns(Direction::Read, operation_ns);
+        // Some more than the 10 ms of reads, for what a log takes beside a record.
+        let largest = cost.append_ns(OPERATION_BYTES);
+        assert_eq!([0, largest].map(read), [config.lateness_ns; 2]);
+        // 31 ms are in flight, and 5 ms of latency beside a sync: 12 ms and a half fit twice.
+        let depth = config.time_in_flight_ns;
+        let fits = (depth - 6_000_000) / 2;
+        let of = |operation_ns: u64, idle: u64, in_flight: u64| {
+            let others = scaled(2 * (operation_ns - largest) + idle + in_flight, 1000, 950);
+            config.lateness_ns + others + in_flight
+        };
+        assert_eq!(read(fits), of(fits, 0, 0));
+        assert_eq!(read(fits + 1), of(fits + 1, 6_000_000, 0));
+        assert_eq!(read(depth * 2), of(depth * 2, 6_000_000, depth));
+        let write = config.kept_within_ns(Direction::Write, depth * 2 + cost.commit_ns());
+        assert_eq!(write - config.write_lateness_ns, read(depth * 2) - config.lateness_ns + depth);
+        assert_eq!([fits, fits + 1].map(|time| idle_ns(&cost, time)), [0, 6_000_000]);
+        assert_eq!(Config::new(depth).kept_within_ns(Direction::Read, u64::MAX), depth * 4);
     }
 
     #[test]

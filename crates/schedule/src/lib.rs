@@ -62,7 +62,7 @@ pub mod scheduler;
 mod tags;
 mod tree;
 
-pub use bound::{BOOKED_PERMILLE, Config, Load, booked_permille, lateness_bound};
+pub use bound::{BOOKED_PERMILLE, Config, Load, OPERATION_BYTES, booked_permille, idle_ns, lateness_bound};
 pub use cost::{Charge, DeviceCost, Direction, DirectionCost};
 pub use figures::{Cause, Figures, FlowFigures};
 pub use flow::{Background, BackgroundRate, Flow, FlowId, Promise, Request, Share};

@@ -247,7 +247,7 @@ impl<T> Scheduler<T> {
         if actual != told {
             self.correct(&ticket, actual, now);
         }
-        let bound_ns = self.config.kept_within_ns(ticket.direction);
+        let bound_ns = self.config.kept_within_ns(ticket.direction, ticket.cost_ns);
         let queue = self.queue_mut(index);
         queue.in_flight -= 1;
         queue.figures.requests += 1;

@@ -56,6 +56,16 @@ fn writes_of_raid5() {
 }
 
 #[test]
+fn what_is_out_is_booked_of_the_clients_rail() {
+    // It comes back, and then the client sends 25 MiB/s again.
+    let mut ledger = ledger(5);
+    ledger.set_drive(DriveParts { alive: false, ..drive(3, 3) });
+    let raid5 = segment(shape("raid5:4+1", MIB), 0);
+    let admitted = admitted(&ledger, &of_segment(terms(Write, 20 * MIB, 0), raid5));
+    assert_eq!(admitted.client.out_bytes, 25 * MIB);
+}
+
+#[test]
 fn reads_of_rs_with_two_lost() {
     // 24 MiB/s are 6 stripes per second. A column has data in 4 stripes of 6; with two lost, all four others
     // are read in every stripe.
@@ -118,6 +128,17 @@ fn small_writes_cost_deltas() {
     assert_eq!(admitted.client.out_bytes, MIB);
     let write = admitted.promises[0].write.expect("it writes");
     assert_eq!((write.operation_bytes, write.bytes_per_second), (64 << 10, (2 * MIB).div_ceil(5)));
+}
+
+#[test]
+fn the_idle_time_before_a_large_operation_counts() {
+    let of = |unit_bytes| {
+        let raid0 = segment(shape("raid0:1", unit_bytes), 0);
+        admitted(&ledger(1), &of_segment(terms(Read, 8 * MIB, 0), raid0)).booking.drives[0].healthy
+    };
+    // About 100 ms are in flight, and answers come up to 5 ms later: 30 ms fit twice, and 50 ms do not.
+    assert_eq!(of(2 * MIB).device_ns, 4 * 30 * MS);
+    assert_eq!(of(4 * MIB).device_ns, 2 * (50 + 5) * MS);
 }
 
 #[test]

@@ -21,6 +21,7 @@ use crate::output::duration;
 use crate::output::exit::{Doing, Exit, Failure};
 use crate::output::report::{Report, show_name, table};
 use crate::output::size;
+use crate::output::waiting;
 
 /// A reservation in `--json`.
 #[derive(Debug, Serialize)]
@@ -68,6 +69,10 @@ struct Delivered {
     periods: u64,
     late_periods: u64,
     worst_us: u64,
+    /// Periods that were late by a drive's death, within the stated pause; not among the late ones.
+    paused_periods: u64,
+    /// Most lateness in these.
+    paused_us: u64,
     late_beyond_rate: u64,
     late_in_queue: u64,
     late_at_disk: u64,
@@ -166,7 +171,7 @@ async fn reserve(asked: ReserveRate, cluster: Option<&Path>, report: Report) -> 
     }
     let ask = ask(&asked, shape);
     let what = format!("reserve {} for {}", size::show_rate(ask.rate), show_remote(&name));
-    let reply = client.reserve_rate(&name, &ask, asked.dry_run).await?;
+    let reply = waiting::for_rate(client.reserve_rate(&name, &ask, asked.dry_run)).await?;
     answer(&client, &what, reply, asked.explain, report)
 }
 
@@ -338,6 +343,8 @@ fn delivered(lateness: &Lateness) -> Delivered {
         periods: lateness.periods,
         late_periods: lateness.late_periods,
         worst_us: lateness.worst_us,
+        paused_periods: lateness.paused_periods,
+        paused_us: lateness.paused_us,
         late_beyond_rate: lateness.beyond_rate,
         late_in_queue: lateness.in_queue,
         late_at_disk: lateness.at_disk,
@@ -460,6 +467,17 @@ fn show_list(listed: &Listed) -> String {
     for row in listed.reservations.iter().filter(|row| !row.risk.is_empty()) {
         text.push_str(&format!("at risk: reservation {} of {}: {}\n", row.reservation, row.name, row.risk));
     }
+    for Row { reservation, delivered, failover_us, .. } in &listed.reservations {
+        if delivered.paused_periods > 0 {
+            text.push_str(&format!(
+                "paused under reservation {reservation}, at a drive's death: {} periods, {} at most; stated {} beyond \
+                 the bound\n",
+                delivered.paused_periods,
+                milliseconds(delivered.paused_us),
+                milliseconds(*failover_us),
+            ));
+        }
+    }
     // Without a word from drives it is not known where the time went.
     let has_causes = |of: &Delivered| [of.late_beyond_rate, of.late_in_queue, of.late_at_disk] != [0; 3];
     let late = listed.reservations.iter().filter(|row| has_causes(&row.delivered));
@@ -482,3 +500,6 @@ fn show_list(listed: &Listed) -> String {
     text.push_str(&format!("at most {} of a drive is booked\n", share(u64::from(listed.share_permille))));
     text
 }
+
+#[cfg(test)]
+mod tests;

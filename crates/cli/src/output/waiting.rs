@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use braid_wire::control::ENDED_WAIT_MS;
 use tokio::time::timeout;
 
 use crate::output::report::complain;
@@ -18,6 +19,14 @@ pub(crate) async fn telling<T>(what: impl FnOnce() -> String, work: impl Future<
     }
     complain(&format!("waiting {}", what()));
     work.await
+}
+
+/// Asks for a rate. If that takes long, prints what the answer may wait for.
+pub(crate) async fn for_rate<T>(asked: impl Future<Output = T>) -> T {
+    let seconds = ENDED_WAIT_MS / 1000;
+    let what =
+        || format!("for the rate: the share of reservations that have just ended is free within {seconds} s");
+    telling(what, asked).await
 }
 
 /// Prints that the manager does not answer. Printed once, though a command may ask it many times at once.

@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::output::exit::Failure;
 use crate::output::interrupt::{GRACE, Interrupts};
+use crate::output::waiting::for_rate;
 
 /// Time that a reservation has beyond the streams' own, for opening and closing.
 const MARGIN: Duration = Duration::from_secs(60);
@@ -81,7 +82,7 @@ impl Booked {
         let mut booked = Booked::nothing(client);
         for wanted in wanted.iter().filter(|wanted| wanted.streams > 0) {
             let ask = terms.ask(wanted.streams);
-            let answer = answered(client.book_rate(&wanted.name, &ask), interrupts.next()).await;
+            let answer = answered(for_rate(client.book_rate(&wanted.name, &ask)), interrupts.next()).await;
             let failure = match answer.came {
                 None => Some(Interrupts::failure()),
                 Some(Err(error)) => Some(error.into()),

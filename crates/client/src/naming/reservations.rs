@@ -152,9 +152,19 @@ impl Client {
 
     /// All reservations in force, and the bookings of all drives.
     pub async fn reservations(&self) -> Result<ReservationReply> {
-        match self.ask_manager("the cluster", Reservations {}).await? {
-            ControlReply::Reservations(reply) => Ok(reply),
-            other => Err(unexpected("the cluster", &other)),
+        let mut listed = Vec::new();
+        let mut after = ReservationId::NONE;
+        loop {
+            let reply = match self.ask_manager("the cluster", Reservations { after }).await? {
+                ControlReply::Reservations(reply) => reply,
+                other => return Err(unexpected("the cluster", &other)),
+            };
+            listed.extend(reply.reservations);
+            match listed.last() {
+                Some(last) if reply.more && last.reservation > after => after = last.reservation,
+                // The bookings are those of the end: of what was reserved meanwhile too.
+                _ => return Ok(ReservationReply { reservations: listed, more: false, ..reply }),
+            }
         }
     }
 

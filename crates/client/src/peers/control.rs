@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use braid_layout::ClientId;
 use braid_transport::{ControlSession, Limits, TransportError};
-use braid_wire::control::{ControlReply, ControlRequest, Renew, RequestHead, Watch};
+use braid_wire::control::{ControlReply, ControlRequest, ENDED_WAIT_MS, Renew, RequestHead, Watch};
 use braid_wire::{Reason, Refusal};
 use tokio::time::timeout;
 
@@ -72,14 +72,14 @@ impl Control {
 
     /// Opens the first session: manager and client prove to each other that they belong to the cluster.
     pub(crate) async fn greet(&self) -> Result<()> {
-        self.told(self.try_to_greet()).await
+        self.told(WAIT_TOLD_AFTER, self.try_to_greet()).await
     }
 
-    /// Does `work` that waits for the manager, and reports if it takes long.
-    async fn told<T>(&self, work: impl Future<Output = T>) -> T {
+    /// Does `work` that waits for the manager, and reports if it takes longer than this.
+    async fn told<T>(&self, after: Duration, work: impl Future<Output = T>) -> T {
         let Some(tell) = self.config.on_wait else { return work.await };
         tokio::pin!(work);
-        match timeout(WAIT_TOLD_AFTER, &mut work).await {
+        match timeout(after, &mut work).await {
             Ok(done) => done,
             Err(_) => {
                 tell(&self.config.manager);
@@ -119,13 +119,15 @@ impl Control {
     /// Sends a request, and retries it after a break; `subject` names it in errors. A refusal is
     /// [`Error::Refused`].
     pub(crate) async fn call(&self, subject: &str, request: &ControlRequest) -> Result<ControlReply> {
-        self.told(self.call_in(&self.calls, subject, request, Bounds { one: None, insists: true })).await
+        let call = self.call_in(&self.calls, subject, request, Bounds { one: None, insists: true });
+        self.told(told_after(request), call).await
     }
 
     /// Like [`Control::call`], but a temporary refusal is returned at once, for callers that have other work
     /// to do meanwhile.
     pub(crate) async fn call_for_now(&self, subject: &str, request: &ControlRequest) -> Result<ControlReply> {
-        self.told(self.call_in(&self.calls, subject, request, Bounds { one: None, insists: false })).await
+        let call = self.call_in(&self.calls, subject, request, Bounds { one: None, insists: false });
+        self.told(told_after(request), call).await
     }
 
     /// Sends a request once, on its own session, for work that may take up to `reply`: a repeat would start
@@ -287,6 +289,15 @@ impl Control {
     fn too_late(&self) -> Failure {
         let address = self.config.manager.clone();
         Failure::NoAnswer(Arc::new(TransportError::Timeout { what: "to renew a lease", address }))
+    }
+}
+
+/// Time after which it is reported that a request waits for the manager: longer if the manager may itself be
+/// waiting for others.
+fn told_after(request: &ControlRequest) -> Duration {
+    match request {
+        ControlRequest::ReserveRate(_) => WAIT_TOLD_AFTER + Duration::from_millis(ENDED_WAIT_MS),
+        _ => WAIT_TOLD_AFTER,
     }
 }
 

@@ -4,12 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use braid_admission::{
-    About, Answer, Ask, ClientParts, Ledger, NewFiles, Offer, Part, Rail, Refused, Resource, Wish,
-};
+use braid_admission::{About, Answer, Ask, Ledger, NewFiles, Offer, Part, Refused, Resource, Wish};
 use braid_layout::{Component, DriveId, ObjectId, ReservationId, Segment, Shape};
 use braid_meta::records::inodes;
-use braid_meta::records::schema::{InodeRecord, ReservationRecord, key};
+use braid_meta::records::schema::{DriveShare, InodeRecord, ReservationRecord, key};
 use braid_meta::records::tx::Tx;
 use braid_meta::rules::reservations::Target;
 use braid_meta::tree::directories;
@@ -20,7 +18,7 @@ use braid_wire::{Reason, Refusal};
 
 use crate::asker::asker;
 use crate::core::Core;
-use crate::rates::books::{Books, SHARE_PERMILLE, cost_of, known, lateness_ns, policy, terms};
+use crate::rates::books::{Books, SHARE_PERMILLE, client_parts, cost_of, lateness_ns, policy, terms};
 use crate::rates::reserve::refuse_second;
 
 /// The most files and directories below a directory that a rate for reading can be for.
@@ -66,11 +64,6 @@ pub(crate) async fn decide(
     let subject = core.read(move |core, tx| subject(core, tx, &asked)).await?;
     refuse_second(core, &request, &subject.target)?;
     books.refresh(&core.drives(), &mut core.ended_rates(), core.now_ms());
-    let client = ClientParts {
-        client: asker(),
-        rail: Rail { in_bytes_per_second: known(request.rail), out_bytes_per_second: known(request.rail) },
-        processor: None,
-    };
     let about = match &subject.about {
         What::Segments(segments) => About::Segments(segments.clone()),
         What::Again(files) => About::Planned(files.clone()),
@@ -80,7 +73,7 @@ pub(crate) async fn decide(
     let ask = Ask {
         terms: terms(request.direction, request.rate, request.streams, request.period_ms, request.survive),
         about,
-        client: (request.rail > 0).then_some(client),
+        client: client_parts(asker(), request.rail),
         now_ms: core.now_ms(),
         duration_ms: Some(request.duration_ms),
     };
@@ -95,9 +88,11 @@ pub(crate) async fn decide(
         Answer::Admitted(admitted) => {
             let mut explanation = lines(&admitted.explanation);
             explanation.extend(uncalibrated(core));
-            let lateness_ns = lateness_ns(ledger, &admitted.booking, request.direction);
+            let carried = Carried::of(&admitted, request.direction, request.streams);
+            let booking = &admitted.booking;
+            let lateness_ns = lateness_ns(ledger, booking, request.direction, carried.operation_bytes);
             let failover_us = failover_us(core, &request, lateness_ns);
-            let record = record_of(&request, &subject, &admitted, lateness_ns, failover_us);
+            let record = record_of(&request, &subject, &admitted, carried, [lateness_ns, failover_us]);
             Ok(Decision::Admitted { record: Box::new(record), booking: admitted.booking, explanation })
         }
     }
@@ -227,14 +222,13 @@ fn record_of(
     request: &ReserveRate,
     subject: &Subject,
     admitted: &braid_admission::Admitted,
-    lateness_ns: u64,
-    failover_us: u64,
+    carried: Carried,
+    [lateness_ns, failover_us]: [u64; 2],
 ) -> ReservationRecord {
     let (file, parent, name) = match &subject.target {
         Target::Node(file) => (*file, braid_layout::FileId(0), Vec::new()),
         Target::Name(parent, name) => (braid_layout::FileId(0), *parent, name.clone()),
     };
-    let carried = Carried::of(admitted, request.direction, request.streams);
     let shape = match (&admitted.plan, &subject.about) {
         (Some(new), _) => ShapeSpec::from(new.shape),
         (None, What::Segments(segments)) => {
@@ -255,14 +249,13 @@ fn record_of(
         period_ms: request.period_ms,
         survive: request.survive,
         rail: request.rail,
+        client: asker(),
         begun_ms: 0,
         ends_ms: request.duration_ms,
         claim_until_ms: 0,
         shape,
         drives: admitted.plan.as_ref().map(|new| new.drives.clone()).unwrap_or_default(),
-        booked: admitted.booking.drives.iter().map(|of| of.drive).collect(),
-        drive_rate: carried.rate,
-        drive_burst: carried.burst,
+        booked: carried.shares,
         operation_bytes: carried.operation_bytes,
         buffer_bytes: admitted.buffer_bytes.saturating_add(bytes_in(request.rate, failover_us)),
         lateness_us: lateness_ns.div_ceil(1000),
@@ -271,18 +264,17 @@ fn record_of(
     }
 }
 
-/// The part of a promise that the capabilities of each drive carry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The part of a promise that capabilities carry.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Carried {
-    /// Bytes a second.
-    pub(crate) rate: u64,
-    /// Bytes that may come at once.
-    pub(crate) burst: u64,
+    /// To each drive what was booked for it, of those that were priced.
+    pub(crate) shares: Vec<DriveShare>,
+    /// Bytes of the operations that were priced, on whichever drive.
     pub(crate) operation_bytes: u32,
 }
 
 impl Carried {
-    /// The most of all drives.
+    /// The part of a price that capabilities carry.
     pub(crate) fn of(
         admitted: &braid_admission::Admitted,
         direction: DataDirection,
@@ -294,22 +286,25 @@ impl Carried {
         };
         let promises = || admitted.promises.iter().filter_map(of);
         let operation = promises().map(|promise| promise.operation_bytes).max().unwrap_or(0);
+        // Streams may all begin at the same time.
+        let others = operation.saturating_mul(u64::from(streams.saturating_sub(1)));
+        let share = |drive: &braid_admission::DrivePromise| {
+            let promise = of(drive);
+            DriveShare {
+                drive: drive.drive,
+                rate: promise.map_or(0, |promise| promise.bytes_per_second),
+                burst: promise.map_or(0, |promise| promise.burst_bytes.saturating_add(others)),
+            }
+        };
         Carried {
-            rate: promises().map(|promise| promise.bytes_per_second).max().unwrap_or(0),
-            // Streams may all begin at the same time.
-            burst: promises().map(|promise| promise.burst_bytes).max().unwrap_or(0)
-                + operation.saturating_mul(u64::from(streams - 1)),
+            shares: admitted.promises.iter().map(share).collect(),
             operation_bytes: u32::try_from(operation).unwrap_or(u32::MAX),
         }
     }
 
-    /// That of a reservation on record.
-    pub(crate) fn on(record: &ReservationRecord) -> Carried {
-        Carried {
-            rate: record.drive_rate,
-            burst: record.drive_burst,
-            operation_bytes: record.operation_bytes,
-        }
+    /// True if something is asked of a drive.
+    pub(crate) fn is_some(&self) -> bool {
+        self.shares.iter().any(|share| share.rate > 0)
     }
 }
 

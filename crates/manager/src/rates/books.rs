@@ -2,16 +2,18 @@
 //! drives or layouts have changed.
 
 use braid_admission::{
-    About, Access, Answer, Ask, Demand, DriveParts, Ledger, Policy, Prices, ProcessorCost, Qualified, Rail,
-    Terms, Whole, quote,
+    About, Access, Answer, Ask, ClientParts, Demand, DriveParts, Ledger, Policy, Prices, ProcessorCost,
+    Qualified, Rail, Terms, Whole, quote,
 };
-use braid_layout::{DriveId, ReservationId};
-use braid_meta::records::schema::ReservationRecord;
+use braid_layout::{ClientId, DriveId, ReservationId};
+use braid_meta::records::schema::{DriveShare, ReservationRecord};
 use braid_meta::rules::drives::{Drive, DriveTable};
 use braid_meta::rules::ended_rates::EndedRates;
 use braid_meta::rules::space::takes_columns;
 use braid_schedule::cost::SECOND_NS;
-use braid_schedule::{BOOKED_PERMILLE, Charge, Config, DeviceCost, Direction, DirectionCost};
+use braid_schedule::{
+    BOOKED_PERMILLE, Charge, Config, DeviceCost, Direction, DirectionCost, OPERATION_BYTES,
+};
 use braid_wire::capability::DataDirection;
 use braid_wire::control::{DriveBooking, DrivePromise, DriveState, RatePlan, WholeRate};
 use braid_wire::data::{DiskCharge, DiskCost};
@@ -20,6 +22,10 @@ use crate::rates::booking::Carried;
 
 /// Share of each drive that is booked at most, in thousandths.
 pub(crate) const SHARE_PERMILLE: u32 = BOOKED_PERMILLE;
+/// Largest unit of shapes that are free to choose: larger operations would be beyond the lateness that other
+/// promises state.
+const UNIT_BYTES_MAX: u32 = 1 << 20;
+const _: () = assert!(UNIT_BYTES_MAX as u64 == OPERATION_BYTES);
 /// Longest operation of a plan, in nanoseconds of device time.
 const OPERATION_NS: u64 = 10_000_000;
 /// Part (an eighth) of a drive's capacity: with less free, the log's cleaning is counted.
@@ -111,11 +117,12 @@ impl Books {
     ) -> RatePlan {
         let drive = |of: &braid_admission::DriveBooking| {
             let worst = of.lost.iter().fold(of.healthy, |worst, loss| worst.max(&loss.demand));
+            let share = record.share(of.drive);
             DrivePromise {
                 drive: of.drive,
                 name: table.name(of.drive),
-                rate: record.drive_rate,
-                burst: record.drive_burst,
+                rate: share.map_or(0, |share| share.rate),
+                burst: share.map_or(0, |share| share.burst),
                 operation_bytes: record.operation_bytes,
                 healthy_permille: permille(Some(of.healthy)),
                 worst_permille: permille(Some(worst)),
@@ -136,7 +143,7 @@ impl Books {
 
     /// The reason why a reservation may not be kept now; empty: there is none.
     pub(crate) fn risk(&self, table: &DriveTable, now_ms: u64, record: &ReservationRecord) -> String {
-        let drives = || record.booked.iter().copied();
+        let drives = || record.drives_booked();
         let lost: Vec<DriveId> =
             drives().filter(|drive| table.state(*drive, now_ms) != DriveState::Up).collect();
         if lost.len() > usize::from(record.survive) {
@@ -176,27 +183,26 @@ impl Books {
             let ask = Ask {
                 terms: terms(record.direction, record.rate, record.streams, record.period_ms, survive),
                 about: about.clone(),
-                client: None,
+                client: client_parts(record.client, record.rail),
                 now_ms,
                 duration_ms: Some(record.ends_ms.saturating_sub(now_ms)),
             };
             let quoted = quote(&self.ledger, &mut self.prices, &policy(), &ask);
             if let Ok(Answer::Admitted(admitted)) = quoted {
-                let client = self.booking(record.reservation).and_then(|before| before.client);
                 let carried = Carried::of(&admitted, record.direction, record.streams);
-                let booking = braid_admission::Booking { client, ..admitted.booking };
+                let booking = admitted.booking;
                 let before = self.ledger.remove(record.reservation.0);
-                let grows = booking.drives.iter().any(|of| !record.booked.contains(&of.drive));
+                let grows = booking.drives.iter().any(|of| record.share(of.drive).is_none());
                 if let Some(before) = before.filter(|_| grows && self.ledger.check(&booking).is_err()) {
                     self.add(record.reservation, before);
-                    return Entered { is_booked: false, carried: None };
+                    return Entered { is_booked: false, is_whole: false, carried };
                 }
                 self.add(record.reservation, booking);
-                let is_whole = survive == record.survive && carried.rate > 0;
-                return Entered { is_booked: true, carried: is_whole.then_some(carried) };
+                let is_whole = survive == record.survive && carried.is_some();
+                return Entered { is_booked: true, is_whole, carried };
             }
         }
-        Entered { is_booked: true, carried: None }
+        Entered { is_booked: true, is_whole: false, carried: Carried::default() }
     }
 }
 
@@ -204,9 +210,26 @@ impl Books {
 pub(crate) struct Entered {
     /// The drives of all files are booked, as far as they can be priced.
     pub(crate) is_booked: bool,
-    /// The promise that capabilities carry from now on; `None`: as before. A price with drives lost is not
-    /// that of all states.
-    pub(crate) carried: Option<Carried>,
+    /// The price is that of all states: it has no more drives lost than the promise survives.
+    pub(crate) is_whole: bool,
+    /// The promise that was priced, at the drives that are there.
+    pub(crate) carried: Carried,
+}
+
+impl Entered {
+    /// The shares that capabilities for these drives carry from now on, with those before. They are priced
+    /// anew, if the price is that of all states, and else as before. A drive that was not priced before, as
+    /// it came while others were lost, has the price that there is.
+    pub(crate) fn onto(&self, drives: &[DriveId], before: &[DriveShare]) -> Vec<DriveShare> {
+        let of = |shares: &[DriveShare], drive| shares.iter().find(|share| share.drive == drive).cloned();
+        let share = |&drive: &DriveId| {
+            let priced = of(&self.carried.shares, drive);
+            let known = of(before, drive);
+            let share = if self.is_whole { priced.or(known) } else { known.or(priced) };
+            share.unwrap_or(DriveShare { drive, rate: 0, burst: 0 })
+        };
+        drives.iter().map(share).collect()
+    }
 }
 
 pub(crate) fn terms(direction: DataDirection, rate: u64, streams: u32, period_ms: u32, survive: u8) -> Terms {
@@ -220,6 +243,13 @@ pub(crate) fn terms(direction: DataDirection, rate: u64, streams: u32, period_ms
     }
 }
 
+/// The client's parts that are known: the rate of its rail. `None` without one: nothing is booked for it.
+pub(crate) fn client_parts(client: ClientId, rail: u64) -> Option<ClientParts> {
+    let rail = known(rail)?;
+    let rail = Rail { in_bytes_per_second: Some(rail), out_bytes_per_second: Some(rail) };
+    Some(ClientParts { client, rail, processor: None })
+}
+
 fn way(direction: DataDirection) -> Direction {
     match direction {
         DataDirection::Read => Direction::Read,
@@ -229,16 +259,25 @@ fn way(direction: DataDirection) -> Direction {
 
 /// Bounds of plans: operations are short enough for the drives' depth.
 pub(crate) fn policy() -> Policy {
-    Policy { operation_ns: OPERATION_NS, ..Policy::default() }
+    Policy { operation_ns: OPERATION_NS, unit_bytes_max: UNIT_BYTES_MAX, ..Policy::default() }
 }
 
-/// The bound on lateness at these drives, in nanoseconds: that of their schedulers.
+/// The bound on lateness at these drives, in nanoseconds: that of their schedulers, for operations of this
+/// many bytes.
 pub(crate) fn lateness_ns(
     ledger: &Ledger,
     booking: &braid_admission::Booking,
     direction: DataDirection,
+    operation_bytes: u32,
 ) -> u64 {
-    let of = |parts: &DriveParts| Config::for_device(&parts.cost).kept_within_ns(way(direction));
+    let of = |parts: &DriveParts| {
+        let cost = &parts.cost;
+        let operation_ns = match direction {
+            DataDirection::Read => cost.time_ns(Direction::Read, operation_bytes.into()),
+            DataDirection::Write => cost.append_ns(operation_bytes.into()).saturating_add(cost.commit_ns()),
+        };
+        Config::for_device(cost).kept_within_ns(way(direction), operation_ns)
+    };
     booking.drives.iter().filter_map(|of| ledger.parts(of.drive)).map(of).max().unwrap_or(0)
 }
 
@@ -319,7 +358,7 @@ fn permille(demand: Option<Demand>) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use braid_layout::{FileId, Scheme, Shape, VolumeId};
+    use braid_layout::{ClientId, FileId, Scheme, Shape, VolumeId};
     use braid_wire::control::ShapeSpec;
 
     use super::*;
@@ -356,14 +395,13 @@ mod tests {
             period_ms: 100,
             survive: 0,
             rail: 0,
+            client: ClientId::NONE,
             begun_ms: 0,
             ends_ms: 10_000,
             claim_until_ms: 0,
             shape: ShapeSpec::DEFAULT,
             drives: Vec::new(),
-            booked: booked.to_vec(),
-            drive_rate: rate,
-            drive_burst: 0,
+            booked: booked.iter().map(|&drive| DriveShare { drive, rate, burst: 0 }).collect(),
             operation_bytes: 0,
             buffer_bytes: 0,
             lateness_us: 0,
@@ -392,5 +430,57 @@ mod tests {
         assert!(books.booking(ReservationId(2)).is_some(), "what was booked stays");
         assert!(books.enter(&rate, &files(&[1, 3]), 0).is_booked);
         assert_ne!(books.ledger.load(DriveId(3), &[]), Some(Demand::ZERO));
+    }
+
+    #[test]
+    fn each_drive_promises_what_was_booked_for_it() {
+        let mut books = Books::default();
+        (1..=6).for_each(|number| books.ledger.set_drive(drive(number)));
+        let mirror = Shape::new(Scheme::Raid1, 1, 1, 1 << 16).expect("a shape");
+        let wide = Shape::new(Scheme::Raid5, 3, 1, 1 << 16).expect("a shape");
+        let on = |shape, drives: &[u128]| {
+            segment_on(shape, &drives.iter().map(|number| DriveId(*number)).collect::<Vec<_>>())
+        };
+        let about = About::Segments(vec![on(mirror, &[1, 2]), on(wide, &[3, 4, 5, 6])]);
+        let all: Vec<DriveId> = (1..=6).map(DriveId).collect();
+        let asked = ReservationRecord { survive: 1, ..record(1, 30_000_000, &all) };
+        let entered = books.enter(&asked, &about, 0);
+        assert!(entered.is_booked && entered.is_whole);
+        let promised = entered.onto(&all, &asked.booked);
+        let booking = books.booking(ReservationId(1)).expect("booked");
+        for (share, booked) in promised.iter().zip(&booking.drives) {
+            assert_eq!(share.drive, booked.drive);
+            let worst = booked.lost.iter().fold(booked.healthy, |worst, loss| worst.max(&loss.demand));
+            // Operations of a unit take as long as their bytes do.
+            assert!(share.rate <= worst.out_bytes, "{share:?}: {worst:?}");
+        }
+        let rates: Vec<u64> = promised.iter().map(|share| share.rate).collect();
+        assert_eq!(rates, [30, 30, 10, 10, 10, 10].map(|rate| rate * 1_000_000));
+        // While drives are lost, what they and the others promised stays.
+        [4, 5].into_iter().for_each(|number| {
+            books.ledger.set_drive(DriveParts { alive: false, ..drive(number) });
+        });
+        let degraded = books.enter(&asked, &about, 0);
+        assert_eq!(degraded.onto(&all, &promised), promised);
+    }
+
+    #[test]
+    fn units_that_are_free_to_choose_keep_to_the_bound_of_others() {
+        let mut ledger = Ledger::new(SHARE_PERMILLE);
+        // So fast that much larger units would be short operations too.
+        let way = DirectionCost { operation_ns: 10_000, bytes_per_second: 10_000_000_000 };
+        let cost = DeviceCost { charge: Charge::Larger, read: way, write: way, sync_ns: 10_000 };
+        [1, 2].into_iter().for_each(|number| ledger.set_drive(DriveParts { cost, ..drive(number) }));
+        let ask = Ask {
+            terms: terms(DataDirection::Write, 10_000_000, 1, 1000, 1),
+            about: About::New(braid_admission::Wish::Free { m: 1 }),
+            client: None,
+            now_ms: 0,
+            duration_ms: Some(1000),
+        };
+        let answer = braid_admission::answer(&mut ledger, &mut Prices::default(), &policy(), &ask);
+        let Ok(Answer::Admitted(admitted)) = answer else { panic!("{answer:?}") };
+        let unit_bytes = admitted.plan.expect("of new files").shape.unit_bytes();
+        assert_eq!(u64::from(unit_bytes), OPERATION_BYTES);
     }
 }

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use braid_admission::{About, NewFiles};
 use braid_layout::{DriveId, ReservationId};
 use braid_meta::records::inodes;
-use braid_meta::records::schema::{ReservationRecord, key};
+use braid_meta::records::schema::{DriveShare, ReservationRecord, key};
 use braid_meta::records::tx::Tx;
 use braid_meta::rules::reservations::Target;
 use braid_meta::tree::shapes::from_spec;
 use braid_wire::{Reason, Refusal};
 
 use crate::core::Core;
-use crate::rates::booking::{Carried, on_record, segments_under};
+use crate::rates::booking::{on_record, segments_under};
 use crate::rates::books::Books;
 
 /// Returns true if a reservation's time is over, or nobody has claimed it in time.
@@ -60,7 +60,7 @@ pub(crate) async fn follow(
 ) -> Result<(), Refusal> {
     let id = record.reservation;
     let mut record = record;
-    let planned = record.drives.clone();
+    let before = record.clone();
     // A drive that took another's place takes its promises too.
     for drive in &mut record.drives {
         *drive = core.drives().successor(*drive);
@@ -81,25 +81,22 @@ pub(crate) async fn follow(
             return Ok(());
         }
     };
-    let before = Carried::on(&record);
     let entered = books.enter(&record, &about, core.now_ms());
-    let carried = entered.carried.unwrap_or(before);
-    // Drives that are only away hold the promise too: they come back.
-    let booked = if entered.is_booked { drives_of(&about) } else { record.booked.clone() };
-    if booked != record.booked || planned != record.drives || carried != before {
-        record.booked = booked;
+    if entered.is_booked {
+        // Drives that are only away hold the promise too: they come back.
+        let known = on_successors(core, &record.booked);
+        record.booked = entered.onto(&drives_of(&about), &known);
+    }
+    if entered.is_whole {
+        record.operation_bytes = entered.carried.operation_bytes;
+    }
+    if record != before {
         let drives = record.drives.clone();
         let booked = record.booked.clone();
+        let operation_bytes = record.operation_bytes;
         let moved = move |_: &Core, tx: &mut Tx| {
             let record = on_record(tx, id)?;
-            let record = record.map(|record| ReservationRecord {
-                booked,
-                drives,
-                drive_rate: carried.rate,
-                drive_burst: carried.burst,
-                operation_bytes: carried.operation_bytes,
-                ..record
-            });
+            let record = record.map(|record| ReservationRecord { booked, drives, operation_bytes, ..record });
             record.iter().for_each(|record| tx.set(key::reservation(id), record));
             Ok(record)
         };
@@ -116,6 +113,13 @@ pub(crate) async fn follow(
     };
     note_risk(core, id, risk);
     Ok(())
+}
+
+/// The drives' shares, each at the drive that took its place.
+fn on_successors(core: &Core, booked: &[DriveShare]) -> Vec<DriveShare> {
+    let table = core.drives();
+    let share = |share: &DriveShare| DriveShare { drive: table.successor(share.drive), ..share.clone() };
+    booked.iter().map(share).collect()
 }
 
 /// Notes what is at risk for a reservation whose files were looked at not long ago.

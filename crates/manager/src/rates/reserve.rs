@@ -10,10 +10,12 @@ use braid_meta::rules::grants::CAPABILITY_MS;
 use braid_meta::rules::operations::{Once, Operation, OperationResult};
 use braid_meta::rules::reservations::{Reservation, Target};
 use braid_meta::tree::volumes;
+use braid_wire::codec::Wire;
 use braid_wire::control::{
-    EndReservation, ExtendReservation, LatenessReport, RESERVATIONS_MAX, RateReserved, ReservationReply,
-    ReservationRow, ReserveRate,
+    ENDED_WAIT_MS, EndReservation, ExtendReservation, LatenessReport, RESERVATIONS_MAX, RateReserved,
+    ReservationReply, ReservationRow, ReserveRate,
 };
+use braid_wire::frame::BODY_BYTES_MAX;
 use braid_wire::{Reason, Refusal};
 use tokio::time::sleep;
 
@@ -24,10 +26,10 @@ use crate::rates::follow::follow;
 
 /// Time in which something must be opened under a reservation that names none, in milliseconds.
 const CLAIM_MS: u64 = 600_000;
-/// Longest wait, in milliseconds, for drives to be told of reservations that have ended, if what is asked for
-/// does not fit beside them; and the interval between two looks.
-const ENDED_WAIT_MS: u64 = 5000;
+/// Interval between two looks whether drives were told of reservations that have ended.
 const ENDED_LOOK: Duration = Duration::from_millis(100);
+/// Bytes of a reply's body in which rows of reservations are, and of drives; one row more is there at least.
+const LISTED_BYTES_MAX: usize = BODY_BYTES_MAX as usize / 2;
 /// The longest time for which a rate is reserved, in milliseconds: a year.
 const DURATION_MAX_MS: u64 = 365 * 86_400_000;
 /// The shortest and the longest period, in milliseconds.
@@ -170,23 +172,30 @@ pub(crate) fn refuse_second(core: &Core, request: &ReserveRate, target: &Target)
     Ok(())
 }
 
-/// All reservations, and what is booked on each drive.
-pub(crate) async fn list(core: &Arc<Core>) -> Result<ReservationReply, Refusal> {
+/// The reservations after this one, as many as a reply takes, and what is booked on each drive.
+pub(crate) async fn list(core: &Arc<Core>, after: ReservationId) -> Result<ReservationReply, Refusal> {
     let mut books = core.books.lock().await;
     books.refresh(&core.drives(), &mut core.ended_rates(), core.now_ms());
-    let ids: Vec<ReservationId> = core.reservations().iter().map(|known| known.record.reservation).collect();
-    let mut reservations = Vec::with_capacity(ids.len());
+    let ids: Vec<ReservationId> = core.reservations().after(after).collect();
+    let drives = books.drives(&core.drives());
+    let mut reply = ReservationReply {
+        reservations: Vec::new(),
+        more: false,
+        drives,
+        share_permille: books.share_permille(),
+    };
+    let mut bytes = reply.to_bytes().len();
     for id in ids {
         // One that has just ended is left out.
-        if let Ok(row) = row(core, &books, id).await {
-            reservations.push(row);
+        let Ok(row) = row(core, &books, id).await else { continue };
+        bytes += row.to_bytes().len();
+        if bytes > LISTED_BYTES_MAX && !reply.reservations.is_empty() {
+            reply.more = true;
+            break;
         }
+        reply.reservations.push(row);
     }
-    Ok(ReservationReply {
-        reservations,
-        drives: books.drives(&core.drives()),
-        share_permille: books.share_permille(),
-    })
+    Ok(reply)
 }
 
 /// Sets a reservation's end. It was admitted with what it has, so its time needs no second decision.
@@ -235,7 +244,7 @@ pub(crate) async fn end(
         Ok(record) if record.claim_until_ms == 0 => {
             // Drives honour the capabilities that are out until they are told.
             let until_ms = record.ends_ms.min(core.now_ms() + CAPABILITY_MS);
-            core.ended_rates().end(id, until_ms, record.booked);
+            core.ended_rates().end(id, until_ms, record.drives_booked());
         }
         _ => books.remove(id),
     }

@@ -182,7 +182,7 @@ async fn handle(
         R::Relayouts(list) => Ok(relayout::list(core, list).await?.into()),
 
         R::ReserveRate(reserve) => Ok(reserve::reserve(core, asked.once()?, reserve).await?.into()),
-        R::Reservations(_) => Ok(reserve::list(core).await?.into()),
+        R::Reservations(list) => Ok(reserve::list(core, list.after).await?.into()),
         R::ExtendReservation(extend) => Ok(reserve::extend(core, extend).await?.into()),
         R::EndReservation(end) => done(reserve::end(core, asked.once()?, end).await),
         R::Qualify(asked) => Ok(qualify::answer(core, asked).await?.into()),

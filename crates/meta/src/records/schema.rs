@@ -32,7 +32,7 @@ pub mod stored;
 pub mod table;
 
 pub use inode::{InodeRecord, PartRecord, Times, directory_record, ns, usual_mode};
-pub use reservation::ReservationRecord;
+pub use reservation::{DriveShare, ReservationRecord};
 pub use segment::SegmentRecord;
 
 record! {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::ops::Bound;
 
 use braid_layout::{DriveId, FileId, ReservationId};
 use braid_wire::capability::DataDirection;
@@ -152,6 +153,11 @@ impl Reservations {
         self.all.values()
     }
 
+    /// The numbers of the reservations after this one.
+    pub fn after(&self, id: ReservationId) -> impl Iterator<Item = ReservationId> {
+        self.all.range((Bound::Excluded(id), Bound::Unbounded)).map(|(id, _)| *id)
+    }
+
     /// Sets the reason why a reservation's rate may not be kept.
     pub fn set_risk(&mut self, id: ReservationId, risk: String) {
         if let Some(reservation) = self.all.get_mut(&id) {
@@ -297,12 +303,13 @@ fn add(sum: &mut Lateness, more: &Lateness) {
 mod tests {
     use std::sync::Arc;
 
-    use braid_layout::{DriveId, VolumeId};
+    use braid_layout::{ClientId, DriveId, VolumeId};
     use braid_wire::control::{NewAttributes, ShapeSpec};
 
     use super::*;
     use crate::records::db::Db;
     use crate::records::memory::MemoryKv;
+    use crate::records::schema::DriveShare;
     use crate::tree::directories::{self, Parents};
     use crate::tree::volumes;
 
@@ -325,6 +332,10 @@ mod tests {
         db
     }
 
+    fn share(drive: u128, rate: u64) -> DriveShare {
+        DriveShare { drive: DriveId(drive), rate, burst: rate * 2 }
+    }
+
     fn record(id: u64, direction: DataDirection, target: &Target) -> ReservationRecord {
         let (file, parent, name) = match target.clone() {
             Target::Node(file) => (file, FileId(0), Vec::new()),
@@ -343,14 +354,13 @@ mod tests {
             period_ms: 100,
             survive: 1,
             rail: 0,
+            client: ClientId::NONE,
             begun_ms: 0,
             ends_ms: 10_000,
             claim_until_ms: 5000,
             shape: SHAPE,
             drives: vec![DriveId(1), DriveId(2), DriveId(3)],
-            booked: vec![DriveId(1), DriveId(2), DriveId(3)],
-            drive_rate: 500,
-            drive_burst: 4096,
+            booked: [(1, 500), (2, 700), (3, 0)].map(|(drive, rate)| share(drive, rate)).to_vec(),
             operation_bytes: 4096,
             buffer_bytes: 0,
             lateness_us: 0,
@@ -400,8 +410,14 @@ mod tests {
     #[test]
     fn a_promise_is_for_booked_drives() {
         let record = record(1, DataDirection::Write, &Target::Node(FileId(7)));
-        assert_eq!(record.promise(DriveId(2)).rate, 500);
-        assert_eq!(record.promise(DriveId(9)), braid_wire::capability::Promise::NONE);
+        let carried = |drive| {
+            let promise = record.promise(DriveId(drive));
+            [promise.rate, promise.burst]
+        };
+        assert_eq!([1, 2].map(carried), [[500, 1000], [700, 1400]], "to each its own");
+        for unasked in [3, 9] {
+            assert_eq!(record.promise(DriveId(unasked)), braid_wire::capability::Promise::NONE);
+        }
     }
 
     #[test]

@@ -123,7 +123,7 @@ pub fn opened(
 /// it was made before the reservation or its columns moved, has no promise as a whole.
 fn is_kept(record: &ReservationRecord, inode: &InodeRecord) -> bool {
     let is_booked = |segment: &SegmentRecord| {
-        segment.set.iter().all(|column| record.booked.contains(&segment.drive(column)))
+        segment.set.iter().all(|column| record.share(segment.drive(column)).is_some())
     };
     inode.segments.iter().all(is_booked)
 }

@@ -156,14 +156,13 @@ fn a_reservation_is_as_it_was() {
         period_ms: 7,
         survive: 8,
         rail: 9,
+        client: ClientId(0x77),
         begun_ms: 10,
         ends_ms: 11,
         claim_until_ms: 12,
         shape: SHAPE,
         drives: vec![DriveId(1), DriveId(2)],
-        booked: vec![DriveId(3)],
-        drive_rate: 13,
-        drive_burst: 14,
+        booked: vec![DriveShare { drive: DriveId(3), rate: 13, burst: 14 }],
         operation_bytes: 15,
         buffer_bytes: 16,
         lateness_us: 17,
@@ -177,7 +176,7 @@ fn a_reservation_is_as_it_was() {
         &reservation,
         &format!(
             "03 0100000000000000 0200000000000000 0300000000000000 0400000000000000 01000000 66
-             03000000 642f66 02 0500000000000000 06000000 07000000 08 0900000000000000
+             03000000 642f66 02 0500000000000000 06000000 07000000 08 0900000000000000 7700000000000000
              0a00000000000000 0b00000000000000 0c00000000000000 05 02 01 00100000
              02000000 {one} {two} 01000000 {three} 0d00000000000000 0e00000000000000 0f000000
              1000000000000000 1100000000000000 1200000000000000

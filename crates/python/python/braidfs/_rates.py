@@ -43,8 +43,12 @@ class Lateness(NamedTuple):
     bytes: int
     periods: int
     late_periods: int
-    #: Seconds from when something was due until it was done.
+    #: Seconds from when something was due until it was done, but for pauses.
     worst: float
+    #: Periods that were late by a drive's death, within the stated pause: they are not among the late ones.
+    paused_periods: int
+    #: Seconds from when something was due in these until it was done.
+    worst_pause: float
 
 
 class NotAdmitted(OSError):
@@ -88,6 +92,10 @@ class Reservation(NamedTuple):
     periods: int
     late_periods: int
     worst_lateness: float
+    #: Periods that were late by a drive's death, within the stated pause: they are not among the late ones.
+    paused_periods: int
+    #: Seconds from when something was due in these until it was done.
+    worst_pause: float
 
 
 def reservation(row: Dict[str, Any]) -> Reservation:
@@ -96,11 +104,8 @@ def reservation(row: Dict[str, Any]) -> Reservation:
     return Reservation(name=name, **{**row, "drives": tuple(row["drives"])})
 
 
-def lateness(account: Optional[Tuple[int, int, int, int]]) -> Optional[Lateness]:
-    if account is None:
-        return None
-    delivered, periods, late, worst_ns = account
-    return Lateness(delivered, periods, late, worst_ns / 1e9)
+def lateness(account: Optional[Dict[str, Any]]) -> Optional[Lateness]:
+    return None if account is None else Lateness(**account)
 
 
 def is_write(direction: str) -> bool:

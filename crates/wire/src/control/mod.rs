@@ -62,10 +62,10 @@ pub use names::{
 };
 pub use relayout::{Relayout, RelayoutReply, RelayoutRow, Relayouts, RelayoutsReply};
 pub use reservation::{
-    CounterOffer, DriveBooking, DrivePromise, ENDED_TOLD_MAX, EndReservation, ExtendReservation,
-    HandlePromise, Lateness, LatenessReport, MEASURED_BY_BYTES_MAX, NotAdmitted, PROMISES_TOLD_MAX,
-    PromiseRow, Qualified, Qualify, QualifyAct, RESERVATIONS_MAX, RatePlan, RateReserved, ReservationReply,
-    ReservationRow, Reservations, ReserveRate, WholeRate,
+    CounterOffer, DriveBooking, DrivePromise, ENDED_TOLD_MAX, ENDED_WAIT_MS, EndReservation,
+    ExtendReservation, HandlePromise, Lateness, LatenessReport, MEASURED_BY_BYTES_MAX, NotAdmitted,
+    PROMISES_TOLD_MAX, PromiseRow, Qualified, Qualify, QualifyAct, RESERVATIONS_MAX, RatePlan, RateReserved,
+    ReservationReply, ReservationRow, Reservations, ReserveRate, WholeRate,
 };
 pub use rules::Rules;
 pub use shape::ShapeSpec;

@@ -13,13 +13,17 @@ use crate::capability::DataDirection;
 pub const PROMISES_TOLD_MAX: usize = 1000;
 /// Maximum number of ended reservations in one heartbeat or its answer.
 pub const ENDED_TOLD_MAX: usize = 1000;
+/// The longest time, in milliseconds, that the answer to a [`ReserveRate`] waits for drives to be told of
+/// reservations that have ended, if what is asked for does not fit beside them.
+pub const ENDED_WAIT_MS: u64 = 5000;
 /// Maximum number of reservations that are in force at a time.
 pub const RESERVATIONS_MAX: usize = 10_000;
 /// Maximum length of the text that says who measured the whole, in bytes.
 pub const MEASURED_BY_BYTES_MAX: usize = 1000;
 
 record! {
-    /// Asks for a data rate. The rate is admitted whole, or refused with the reason and other offers.
+    /// Asks for a data rate. The rate is admitted whole, or refused with the reason and other offers. The
+    /// answer takes up to 5 s if the share of reservations that have ended is not free yet.
     pub struct ReserveRate {
         /// The file, directory or volume (an empty path) that the rate is for. A file that does not exist may
         /// be reserved for writing: it gets its layout from the plan when it is made.
@@ -218,14 +222,19 @@ impl Lateness {
 
 record! {
     /// Lists reservations, and the bookings of drives.
-    pub struct Reservations {}
+    pub struct Reservations {
+        /// The number after which the list begins: only reservations with higher numbers are listed.
+        after: ReservationId,
+    }
 }
 
 record! {
     /// The answer to [`Reservations`].
     pub struct ReservationReply {
-        /// All reservations, by number.
+        /// Some of the reservations, by number.
         reservations: Vec<ReservationRow>,
+        /// True if there are more reservations after the last.
+        more: bool,
         /// All drives, by name.
         drives: Vec<DriveBooking>,
         /// Thousandths of a drive that may be booked at most.

@@ -6,9 +6,10 @@ use braid_layout::version::Lease;
 use braid_layout::{ClusterId, ColumnMask, DriveId, FileId, HolderId, OperationNumber};
 use braid_transport::{Asked, Bounds, ConnectionSlots, ControlPeer, GivesWay, Listener, Origin, challenge};
 use braid_wire::Key;
+use braid_wire::capability::DataDirection;
 use braid_wire::control::{
     Authenticate, Backup, ControlHead, CreateUnnamed, Done, HeldLease, Lookup, NamePlace, ReportLost,
-    ShapeSpec, Unlink,
+    ReserveRate, ShapeSpec, Unlink,
 };
 use braid_wire::data::{Hello, PeerRole};
 use braid_wire::token::{Standing, Token};
@@ -250,4 +251,33 @@ async fn what_may_wait_goes_in_a_batch_even_alone() {
     assert_eq!(refused.reason(), Some(Reason::NotFound), "it came in a batch");
     assert_eq!(heads.recv().await.unwrap().client, ClientId(77));
     control.call("f", &unlink()).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_manager_may_wait_for_itself_is_not_blamed_on_it() {
+    static TOLD: AtomicU64 = AtomicU64::new(0);
+    fn tell(_: &str) {
+        TOLD.fetch_add(1, Ordering::SeqCst);
+    }
+    let config = Config { on_wait: Some(tell), ..Config::new("127.0.0.1:1", token()) };
+    let control = Control::new(config, ClientId(1));
+    let reserve = ControlRequest::from(ReserveRate {
+        at: NamePlace::of("v", "cam"),
+        direction: DataDirection::Read,
+        rate: 1,
+        streams: 1,
+        period_ms: 100,
+        survive: 0,
+        duration_ms: 1,
+        claim_ms: 0,
+        rail: 0,
+        shape: ShapeSpec::DEFAULT,
+        trial: false,
+    });
+    let waits =
+        [(&reserve, ENDED_WAIT_MS, 0), (&unlink(), ENDED_WAIT_MS, 1), (&reserve, 2 * ENDED_WAIT_MS, 2)];
+    for (request, wait_ms, expected) in waits {
+        control.told(told_after(request), tokio::time::sleep(Duration::from_millis(wait_ms))).await;
+        assert_eq!(TOLD.load(Ordering::SeqCst), expected, "{request:?} for {wait_ms} ms");
+    }
 }

@@ -1,9 +1,20 @@
 //! The record of a reservation: the request, and the plan that it got.
 
-use braid_layout::{DriveId, FileId, ReservationId, VolumeId};
+use braid_layout::{ClientId, DriveId, FileId, ReservationId, VolumeId};
 use braid_wire::capability::{DataDirection, Promise};
 use braid_wire::control::{HandlePromise, ShapeSpec};
 use braid_wire::record;
+
+record! {
+    /// A reservation's part at one drive: what the capabilities for the drive carry.
+    pub struct DriveShare {
+        drive: DriveId,
+        /// Bytes a second; 0: nothing is asked of the drive, or it was not priced yet.
+        rate: u64,
+        /// Bytes that may come at once.
+        burst: u64,
+    }
+}
 
 record! {
     /// An admitted promise of a data rate.
@@ -27,6 +38,8 @@ record! {
         survive: u8,
         /// Rate of the client's rail in bytes a second; 0: not known.
         rail: u64,
+        /// The client that asked, and has the rail; 0: it gave no number.
+        client: ClientId,
         /// Manager time of the admission.
         begun_ms: u64,
         /// Manager time of the end.
@@ -39,11 +52,7 @@ record! {
         /// Drives of new files, one for each column; empty if only what exists is promised.
         drives: Vec<DriveId>,
         /// All drives on which something is booked: the promise holds on no other.
-        booked: Vec<DriveId>,
-        /// The rate that the capabilities of each drive carry, in bytes a second.
-        drive_rate: u64,
-        /// Bytes that may come at once at each drive.
-        drive_burst: u64,
+        booked: Vec<DriveShare>,
         /// Bytes of the operations that were priced.
         operation_bytes: u32,
         /// Bytes of memory that the client needs.
@@ -60,17 +69,27 @@ record! {
 impl ReservationRecord {
     /// The promise in the capabilities for a drive.
     pub fn promise(&self, drive: DriveId) -> Promise {
-        if !self.booked.contains(&drive) {
-            return Promise::NONE;
+        match self.share(drive) {
+            Some(share) if share.rate > 0 => Promise {
+                reservation: self.reservation,
+                direction: self.direction,
+                rate: share.rate,
+                burst: share.burst,
+                operation_bytes: self.operation_bytes,
+                until_ms: self.ends_ms,
+            },
+            _ => Promise::NONE,
         }
-        Promise {
-            reservation: self.reservation,
-            direction: self.direction,
-            rate: self.drive_rate,
-            burst: self.drive_burst,
-            operation_bytes: self.operation_bytes,
-            until_ms: self.ends_ms,
-        }
+    }
+
+    /// The part of a drive on which something is booked.
+    pub fn share(&self, drive: DriveId) -> Option<&DriveShare> {
+        self.booked.iter().find(|share| share.drive == drive)
+    }
+
+    /// The drives on which something is booked.
+    pub fn drives_booked(&self) -> impl Iterator<Item = DriveId> {
+        self.booked.iter().map(|share| share.drive)
     }
 
     /// The promise as a handle that is open under it is told.
