@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use braid_admission::{
-    About, Answer, Ask, ClientParts, Ledger, NewFiles, Offer, Part, Rail, Refused, Resource, Wish,
+    About, Answer, Ask, ClientParts, Ledger, NewFiles, Offer, Part, Refused, Resource, Wish,
 };
 use braid_layout::{Component, DriveId, ObjectId, ReservationId, Segment, Shape};
 use braid_meta::records::inodes;
@@ -20,7 +20,7 @@ use braid_wire::{Reason, Refusal};
 
 use crate::asker::asker;
 use crate::core::Core;
-use crate::rates::books::{Books, SHARE_PERMILLE, cost_of, known, lateness_ns, policy, terms};
+use crate::rates::books::{Books, SHARE_PERMILLE, cost_of, lateness_ns, policy, rail, terms};
 use crate::rates::reserve::refuse_second;
 
 /// The most files and directories below a directory that a rate for reading can be for.
@@ -66,11 +66,7 @@ pub(crate) async fn decide(
     let subject = core.read(move |core, tx| subject(core, tx, &asked)).await?;
     refuse_second(core, &request, &subject.target)?;
     books.refresh(&core.drives(), &mut core.ended_rates(), core.now_ms());
-    let client = ClientParts {
-        client: asker(),
-        rail: Rail { in_bytes_per_second: known(request.rail), out_bytes_per_second: known(request.rail) },
-        processor: None,
-    };
+    let client = ClientParts { client: asker(), rail: rail(request.rail), processor: None };
     let about = match &subject.about {
         What::Segments(segments) => About::Segments(segments.clone()),
         What::Again(files) => About::Planned(files.clone()),
@@ -95,7 +91,8 @@ pub(crate) async fn decide(
         Answer::Admitted(admitted) => {
             let mut explanation = lines(&admitted.explanation);
             explanation.extend(uncalibrated(core));
-            let lateness_ns = lateness_ns(ledger, &admitted.booking, request.direction);
+            let carried = Carried::of(&admitted, request.direction, request.streams);
+            let lateness_ns = lateness_ns(ledger, &admitted.booking, request.direction, carried);
             let failover_us = failover_us(core, &request, lateness_ns);
             let record = record_of(&request, &subject, &admitted, lateness_ns, failover_us);
             Ok(Decision::Admitted { record: Box::new(record), booking: admitted.booking, explanation })
@@ -336,7 +333,9 @@ fn not_admitted(core: &Core, ledger: &Ledger, request: &ReserveRate, refused: Re
     let Refused { resource, needed, free, offers, .. } = refused;
     let capacity = match resource {
         Resource::Drive { drive, part, .. } => ledger.capacity(drive).map_or(0, |all| all.on(part)),
-        Resource::Client { .. } => request.rail / 1000 * u64::from(SHARE_PERMILLE),
+        Resource::Client { .. } => {
+            rail(request.rail).in_bytes_per_second.unwrap_or(0) / 1000 * u64::from(SHARE_PERMILLE)
+        }
         Resource::Space { .. } | Resource::Drives | Resource::Survive { .. } => 0,
     };
     // Without a capacity, the need itself is the whole.
