@@ -31,11 +31,11 @@ const PIECE_NS: u64 = 1_000_000;
 const IN_FLIGHT_NS: u64 = 2_000_000;
 /// Pieces in flight at most: so many small ones fill the time in flight.
 const REQUESTS_MAX: usize = 1024;
-/// Time that is made good after a turn that ended late, as timers and busy processors have it, in nanoseconds:
-/// so much may be given out at once.
+/// Time that is made good after a turn that ended late, as timers and busy processors have it, in
+/// nanoseconds: so much may be given out at once.
 const MADE_GOOD_NS: u64 = 10_000_000;
-/// Least window of a connection in bytes: some twenty full frames.
-const WINDOW_BYTES_MIN: u64 = 32 << 10;
+/// Least window of a connection in bytes: with less, TCP waits for acknowledgements that are delayed.
+const WINDOW_BYTES_MIN: u64 = 16 << 10;
 /// Time of a connection's window on a fast path, in nanoseconds. It is longer than a round trip in a local
 /// network, so that a sender does not wait.
 const WINDOW_NS: u64 = 2_000_000;
@@ -78,8 +78,8 @@ impl RailRate {
         self.bytes_in(WINDOW_NS).max(WINDOW_BYTES_MIN)
     }
 
-    /// The time until which the path is taken by this many bytes that are given out now, if it was taken until
-    /// `taken_ns` before. All times are in nanoseconds of one clock.
+    /// The time until which the path is taken by this many bytes that are given out now, if it was taken
+    /// until `taken_ns` before. All times are in nanoseconds of one clock.
     pub fn taken_until_ns(self, taken_ns: u64, now_ns: u64, bytes: u64) -> u64 {
         taken_ns.max(now_ns.saturating_sub(MADE_GOOD_NS)).saturating_add(self.time_ns(bytes))
     }
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(told(200_000_000).piece_bytes(), 64 << 10);
         assert_eq!(told(10_000_000_000).piece_bytes(), 1_118_010);
         let windows = [100_000_000, 200_000_000, 10_000_000_000].map(|bits| told(bits).window_bytes());
-        assert_eq!(windows, [32 << 10, 44_720, 2_236_020]);
+        assert_eq!(windows, [22_360, 44_720, 2_236_020]);
     }
 
     #[test]

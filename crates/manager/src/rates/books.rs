@@ -233,8 +233,8 @@ pub(crate) fn policy() -> Policy {
     Policy { operation_ns: OPERATION_NS, ..Policy::default() }
 }
 
-/// The bound on lateness at these drives, in nanoseconds: that of their schedulers, before the disk and, where
-/// its rate was told, before the rail.
+/// The bound on lateness at these drives, in nanoseconds: that of their schedulers, before the disk and,
+/// where its rate was told, before the rail.
 pub(crate) fn lateness_ns(
     ledger: &Ledger,
     booking: &braid_admission::Booking,
@@ -396,7 +396,8 @@ mod tests {
         let carried = Carried { rate: 10_000_000, burst: 0, operation_bytes: 1_000_000 };
         let of = |drives: &[u128]| {
             let mut books = Books::default();
-            [drive(1), DriveParts { rail: told, ..drive(2) }].map(|parts| books.ledger.set_drive(parts));
+            books.ledger.set_drive(drive(1));
+            books.ledger.set_drive(DriveParts { rail: told, ..drive(2) });
             let booked: Vec<DriveId> = drives.iter().map(|number| DriveId(*number)).collect();
             assert!(books.enter(&ReservationRecord { booked, ..rate.clone() }, &files(drives), 0).is_booked);
             let booking = books.booking(ReservationId(1)).expect("it is booked").clone();
