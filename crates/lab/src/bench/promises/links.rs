@@ -19,15 +19,14 @@ use crate::bench::stripes::fill;
 const SHAPE: (&str, u8) = ("raid5", 5);
 const STRIPE: u64 = 4 * UNIT_BYTES as u64;
 const DRIVES: u16 = 6;
-/// Rate of each drive's link, in bits a second: so low that the processors of a small machine, which runs all
-/// drives and clients, are not the limit.
-const LINK_BITS: u64 = 50_000_000;
+/// Rate of each drive's link, in bits a second.
+const LINK_BITS: u64 = 200_000_000;
 /// Share of the greatest rate that is reserved in each direction. A link carries both at once.
 const SHARE: f64 = 0.7;
 /// Requests in flight of each greedy stream.
 const DEPTH: u32 = 16;
 
-const BESIDE: &str = "reserved reads and writes at 0.7 of links of 50 Mbit/s, beside overload";
+const BESIDE: &str = "reserved reads and writes at 0.7 of links of 200 Mbit/s, beside overload";
 const UNRESERVED: &str = "beside overload of links, without reservations";
 
 /// Common name of the rows.
