@@ -71,7 +71,8 @@ impl Whole {
     }
 }
 
-/// Rates of a network path, of messages without the frames' overhead; `None`: not known, and not booked.
+/// Rates at which data is given out on a network path (`braid_schedule::RailRate`), not those of the path
+/// itself; `None`: not known, and not booked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Rail {
     /// Towards the drive or client.

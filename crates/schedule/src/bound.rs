@@ -73,7 +73,7 @@ const IN_FLIGHT_NS_MIN: u64 = 20_000_000;
 /// Greatest share of a device that is booked, in thousandths: promises, and the rates of background work.
 pub const BOOKED_PERMILLE: u32 = 800;
 /// Time from when a device has done an operation until the drive knows of it, beside a sync, in nanoseconds.
-const LATENCY_NS: u64 = 5_000_000;
+pub(crate) const LATENCY_NS: u64 = 5_000_000;
 /// Requests have at least this part of the device time in flight, as far as the bound is concerned.
 const SMALLEST_PART: u64 = 32;
 /// Bound where the formula tells none, in times of the device time in flight.
@@ -240,9 +240,17 @@ pub fn lateness_bound(config: &Config, load: &Load) -> Option<u64> {
     if free == 0 || booked > free || !is_deep {
         return None;
     }
+    paced_bound(config, largest_ns).checked_add(latency_ns)
+}
+
+/// The same without the latency, for a device that is never idle while requests wait, whatever is in flight:
+/// one that is given its next request by time and not by answers.
+pub(crate) fn paced_bound(config: &Config, largest_ns: u64) -> u64 {
+    // A single request may have more than is set.
     let in_flight = config.time_in_flight_ns.max(largest_ns);
-    let others = in_flight.checked_add(config.system_burst_ns)?.checked_add(largest_ns.checked_mul(2)?)?;
-    share_ns(others, free).checked_add(in_flight)?.checked_add(latency_ns)
+    let others =
+        in_flight.saturating_add(config.system_burst_ns).saturating_add(largest_ns.saturating_mul(2));
+    share_ns(others, WHOLE.saturating_sub(config.system_permille)).saturating_add(in_flight)
 }
 
 #[cfg(test)]

@@ -188,14 +188,24 @@ impl<T> Scheduler<T> {
     /// # Errors
     /// Gives the request back if `waiting_max` of its flow wait already.
     pub fn submit(&mut self, now: u64, request: Request<T>) -> Result<(), Request<T>> {
+        self.submit_since(now, now, request)
+    }
+
+    /// Takes a request that came at `came`: the next part of one whose earlier parts were submitted before.
+    /// It is due as if all parts had been submitted then.
+    ///
+    /// # Errors
+    /// As for [`Scheduler::submit`].
+    pub fn submit_since(&mut self, now: u64, came: u64, request: Request<T>) -> Result<(), Request<T>> {
         let now = self.advance(now);
+        let arrival = came.min(now);
         let index = self.queue_of(now, &request);
         if self.queue(index).waiting.len() >= self.config.waiting_max {
             return Err(request);
         }
         let Request { direction, bytes, cost_ns, item, .. } = request;
-        let begins = self.begins(now);
-        let pending = Pending { direction, bytes, cost_ns, arrival: now, begins, item };
+        let begins = self.begins(arrival);
+        let pending = Pending { direction, bytes, cost_ns, arrival, begins, item };
         let queue = self.queue_mut(index);
         queue.waiting.push_back(pending);
         let is_head = queue.waiting.len() == 1;

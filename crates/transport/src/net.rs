@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -68,6 +69,16 @@ impl Listening {
             Listening::Tcp(listener) => listener.local_addr(),
             #[cfg(feature = "simulated")]
             Listening::Simulated(listener) => Ok(listener.address()),
+        }
+    }
+
+    /// Bounds the receive buffers of the connections that are accepted from now on. The system gives twice
+    /// what it is asked for, half of it for what keeping the bytes takes beside, up to a bound of its own.
+    pub(crate) fn set_receive_buffer(&self, bytes: usize) -> io::Result<()> {
+        match self {
+            Listening::Tcp(listener) => SockRef::from(listener).set_recv_buffer_size(bytes),
+            #[cfg(feature = "simulated")]
+            Listening::Simulated(_) => Ok(()),
         }
     }
 

@@ -34,6 +34,8 @@ pub struct Sender {
     rest: Vec<u8>,
     /// Counter of the bytes sent, if any.
     sent: Option<Arc<AtomicU64>>,
+    /// Payload bytes that are still to come of the frame that [`Sender::begin`] began.
+    payload_left: usize,
     /// The connection's slot at the listener.
     _slot: Option<Arc<OwnedSemaphorePermit>>,
 }
@@ -57,7 +59,16 @@ impl Sender {
         limits: Limits,
         slot: Option<Arc<OwnedSemaphorePermit>>,
     ) -> Sender {
-        Sender { inner, address, limits, sound: true, rest: Vec::new(), sent: None, _slot: slot }
+        Sender {
+            inner,
+            address,
+            limits,
+            sound: true,
+            rest: Vec::new(),
+            sent: None,
+            payload_left: 0,
+            _slot: slot,
+        }
     }
 
     /// The peer's address, for messages.
@@ -135,6 +146,51 @@ impl Sender {
         }
         self.sound = true;
         Ok(missing)
+    }
+
+    /// Begins a frame whose payload of `payload_bytes` bytes follows in parts, by [`Sender::part`] and
+    /// [`Sender::file_part`]. Nothing else can be sent before all of it. Limits as for [`Sender::send`].
+    pub async fn begin(&mut self, kind: u16, request: u64, body: &[u8], payload_bytes: usize) -> Result<()> {
+        let header = self.header(kind, request, body, payload_bytes)?;
+        self.send_rest().await?;
+        self.sound = false;
+        self.write_all(&mut [IoSlice::new(&header), IoSlice::new(body)]).await?;
+        self.part_sent(payload_bytes, 0);
+        Ok(())
+    }
+
+    /// Sends the next part of the payload of a frame that was begun. More than is left of it gives
+    /// [`TransportError::Poisoned`], and nothing is sent.
+    pub async fn part(&mut self, bytes: &[u8]) -> Result<()> {
+        let left = self.take_part(bytes.len())?;
+        self.write_all(&mut [IoSlice::new(bytes)]).await?;
+        self.part_sent(left, bytes.len());
+        Ok(())
+    }
+
+    /// As [`Sender::part`], of bytes in a file, by `sendfile`. Zeros replace bytes that cannot be read, as
+    /// for [`Sender::send_files`]. Returns their number.
+    pub async fn file_part(&mut self, piece: &FilePiece<'_>) -> Result<u32> {
+        let bytes = usize::try_from(piece.length).unwrap_or(usize::MAX);
+        let left = self.take_part(bytes)?;
+        let missing = self.send_file(self.deadline(bytes), piece).await?;
+        self.part_sent(left, bytes);
+        Ok(missing)
+    }
+
+    /// Takes the begun frame to send this many bytes of it: if that is not finished, it never will be.
+    /// Returns the number of bytes that were left.
+    fn take_part(&mut self, bytes: usize) -> Result<usize> {
+        match std::mem::take(&mut self.payload_left) {
+            left if left >= bytes && left > 0 => Ok(left),
+            _ => Err(TransportError::Poisoned { address: self.address.to_string() }),
+        }
+    }
+
+    /// This many bytes have been sent of those that were left of a frame.
+    fn part_sent(&mut self, left: usize, sent: usize) {
+        self.payload_left = left - sent;
+        self.sound = self.payload_left == 0;
     }
 
     /// Sends whole frames that the caller has put together, as far as the connection takes them now: never

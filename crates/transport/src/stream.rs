@@ -47,6 +47,19 @@ pub struct Capacity {
     pub strangers: Bounds,
     /// The message for refused peers: which server is full, and what to do about it.
     pub full: String,
+    /// Bounds of each connection, if a scheduler shares out the link; `None`: the system decides.
+    pub link: Option<LinkBounds>,
+}
+
+/// Bounds on what a connection has in a link that a scheduler shares out: what is in the system's buffers can
+/// no longer be scheduled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkBounds {
+    /// Bytes that the peer may have on their way here. (The system's own bound, `net.core.rmem_max`, may be
+    /// less.)
+    pub window_bytes: usize,
+    /// Bytes that the system takes for sending and has not sent yet. (It takes one more write.)
+    pub unsent_bytes: u32,
 }
 
 /// Accepts a bounded number of connections.
@@ -59,6 +72,7 @@ pub struct Listener {
     strangers: ConnectionSlots,
     bodies: Bodies,
     full: String,
+    link: Option<LinkBounds>,
     /// Rate limit of log lines about peers that were told to come back later.
     refused: Seldom,
 }
@@ -89,6 +103,7 @@ impl Default for Capacity {
             connections: CONNECTIONS_MAX,
             strangers: Bounds::new(STRANGERS_MAX, STRANGERS_EACH),
             full: full.to_owned(),
+            link: None,
         }
     }
 }
@@ -108,12 +123,16 @@ impl Listener {
         };
         let inner = Listening::bind(address).await.map_err(failed)?;
         let local = inner.local_addr().map_err(failed)?;
+        let link = capacity.link;
+        if let Some(bounds) = &link {
+            inner.set_receive_buffer(bounds.window_bytes).map_err(failed)?;
+        }
         let connections = Arc::new(Semaphore::new(capacity.connections.clamp(1, Semaphore::MAX_PERMITS)));
         let strangers = ConnectionSlots::new(capacity.strangers, GivesWay::Anyone);
         let bodies = Bodies::new();
         let full = capacity.full;
         let refused = Seldom::default();
-        Ok(Listener { inner, address: local, limits, connections, strangers, bodies, full, refused })
+        Ok(Listener { inner, address: local, limits, connections, strangers, bodies, full, link, refused })
     }
 
     /// The address that the listener listens on.
@@ -144,6 +163,11 @@ impl Listener {
             if let Err(error) = set_up(&inner) {
                 debug!(%peer, %error, "gone before it was served");
                 continue;
+            }
+            if let (Some(bounds), Some(stream)) = (&self.link, inner.as_tcp())
+                && let Err(error) = SockRef::from(stream).set_tcp_notsent_lowat(bounds.unsent_bytes)
+            {
+                debug!(%peer, %error, "what the connection leaves unsent is not bounded");
             }
             let mut stream = Stream { inner, address: peer.to_string(), limits: self.limits, accepted: None };
             let Some(place) = self.strangers.take(Holder::at(peer.ip()), stream.origin()) else { continue };
@@ -245,7 +269,8 @@ fn is_own_echo(stream: &Socket) -> bool {
 }
 
 /// Disables Nagle's algorithm, enables keepalive to notice a dead peer, and chooses how the kernel shares a
-/// link. Buffer sizes are left to the kernel: setting them would disable its autotuning.
+/// link. Buffer sizes are left to the kernel, as setting them would disable its autotuning, unless the link
+/// has bounds ([`LinkBounds`]).
 fn set_up(stream: &Socket) -> io::Result<()> {
     let Some(stream) = stream.as_tcp() else { return Ok(()) };
     stream.set_nodelay(true)?;
@@ -274,6 +299,22 @@ mod tests {
         set_up(&stream).unwrap();
         let chosen = SockRef::from(stream.as_tcp().unwrap()).tcp_congestion().unwrap();
         assert!(chosen.starts_with(CONGESTION), "{chosen:?}");
+    }
+
+    #[tokio::test]
+    async fn a_link_with_bounds_has_little_in_the_systems_buffers() {
+        // A number that no default has.
+        let bounds = LinkBounds { window_bytes: 40_960, unsent_bytes: 12_345 };
+        for link in [Some(bounds), None] {
+            let capacity = Capacity { link, ..Capacity::default() };
+            let listener = Listener::bind_with("127.0.0.1:0", Limits::default(), capacity).await.unwrap();
+            let (_peer, accepted) = tokio::join!(TcpStream::connect(listener.address), listener.accept());
+            let stream = accepted.unwrap();
+            let socket = SockRef::from(stream.inner.as_tcp().unwrap());
+            let is_bounded = socket.recv_buffer_size().unwrap() == 2 * bounds.window_bytes
+                && socket.tcp_notsent_lowat().unwrap() == bounds.unsent_bytes;
+            assert_eq!(is_bounded, link.is_some());
+        }
     }
 
     #[tokio::test]

@@ -145,8 +145,8 @@ pub struct DriveOptions {
     /// `flash,iops=20000,read=1GB/s,write=500MB/s,sync=100us` does operations and bytes at the same time
     #[arg(long, value_name = "MODEL")]
     pub(crate) disk_model: Option<DiskModel>,
-    /// Rate of the drive's rail, the network path that it serves by, such as 10Gbit/s; without it no rate of
-    /// the rail is promised
+    /// Rate of the drive's rail, the network path that it serves by, such as 10Gbit/s, on the wire; without
+    /// it no rate of the rail is promised
     #[arg(long, value_parser = rail, value_name = "RATE")]
     pub(crate) rail: Option<u64>,
     /// Do not measure a disk whose cost is not known when the drive starts

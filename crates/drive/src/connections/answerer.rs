@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use braid_layout::Generation;
+use braid_store::Piece;
 use braid_transport::{FilePiece, Sender, TransportError, Work};
 use braid_wire::data::{DriveReply, Receipt, may_refuse};
 use braid_wire::frame::BODY_BYTES_MAX;
@@ -17,6 +18,7 @@ use tracing::warn;
 use crate::connections::outbox::{self, Outbox};
 use crate::connections::reply::{Answer, Payload};
 use crate::core::{Core, Figures};
+use crate::device::rail::Turns;
 
 /// Number of looks for requests that wait too long, per longest wait.
 const LOOKS_PER_WAIT: u32 = 8;
@@ -176,28 +178,15 @@ async fn send_answer(
     if matches!(answer.reply, DriveReply::Refused(_)) {
         Figures::add(&core.figures.refused, 1);
     }
-    send(sender, answer.reply.kind(), job.seal.request(), &body, &answer.payload).await
-}
-
-async fn send(
-    sender: &mut Sender,
-    kind: u16,
-    request: u64,
-    body: &[u8],
-    payload: &Payload,
-) -> Result<(), TransportError> {
-    let pieces: Vec<FilePiece<'_>> = match payload {
-        Payload::Empty => return sender.send(kind, request, body, &[]).await,
-        Payload::Memory(buffer) => return sender.send(kind, request, body, &[buffer.payload()]).await,
-        Payload::Files { pieces, .. } => pieces
-            .iter()
-            .map(|piece| {
-                let file = piece.lend().expect("resident bytes are in a file");
-                FilePiece { file, offset: piece.offset, length: piece.length }
-            })
-            .collect(),
+    let kind = answer.reply.kind();
+    let request = job.seal.request();
+    let missing = match answer.turns.take() {
+        None => send(sender, kind, request, &body, &answer.payload).await?,
+        Some(turns) => {
+            sender.begin(kind, request, &body, length(&answer.payload)).await?;
+            send_in_turns(sender, &answer.payload, turns).await?
+        }
     };
-    let missing = sender.send_files(kind, request, body, &pieces).await?;
     if missing > 0 {
         warn!(
             missing,
@@ -205,6 +194,77 @@ async fn send(
         );
     }
     Ok(())
+}
+
+/// Sends a frame. Returns the number of bytes that could not be read.
+async fn send(
+    sender: &mut Sender,
+    kind: u16,
+    request: u64,
+    body: &[u8],
+    payload: &Payload,
+) -> Result<u32, TransportError> {
+    match payload {
+        Payload::Empty => sender.send(kind, request, body, &[]).await?,
+        Payload::Memory(buffer) => sender.send(kind, request, body, &[buffer.payload()]).await?,
+        Payload::Files { pieces, .. } => {
+            let all = file_pieces(pieces, 0, u64::MAX);
+            return sender.send_files(kind, request, body, &all).await;
+        }
+    }
+    Ok(0)
+}
+
+/// Sends the payload of a frame that was begun, each piece at its turn. Returns the number of bytes that
+/// could not be read.
+async fn send_in_turns(
+    sender: &mut Sender,
+    payload: &Payload,
+    mut turns: Turns,
+) -> Result<u32, TransportError> {
+    let mut missing = 0;
+    let mut from = 0;
+    loop {
+        // A piece that is not the first has no turn only if the drive ends.
+        let closed = |_| TransportError::Closed { address: sender.address().to_owned() };
+        let Some(bytes) = turns.next().await.map_err(closed)? else { return Ok(missing) };
+        let to = from + u64::from(bytes);
+        match payload {
+            Payload::Empty => {}
+            Payload::Memory(buffer) => {
+                let range = [from, to].map(|at| usize::try_from(at).expect("a payload is at most 64 MiB"));
+                sender.part(&buffer.payload()[range[0]..range[1]]).await?;
+            }
+            Payload::Files { pieces, .. } => {
+                for piece in file_pieces(pieces, from, to) {
+                    missing += sender.file_part(&piece).await?;
+                }
+            }
+        }
+        from = to;
+    }
+}
+
+/// The pieces of files in which the bytes from `from` to `to` of a payload lie.
+fn file_pieces(pieces: &[Piece], from: u64, to: u64) -> Vec<FilePiece<'_>> {
+    let mut found = Vec::with_capacity(pieces.len());
+    let mut begin = 0;
+    for piece in pieces {
+        let end = begin + u64::from(piece.length);
+        let skipped = from.max(begin) - begin;
+        let length = to.min(end).saturating_sub(begin + skipped);
+        if length > 0 {
+            let file = piece.lend().expect("resident bytes are in a file");
+            let length = u32::try_from(length).expect("a part of the piece");
+            found.push(FilePiece { file, offset: piece.offset + skipped, length });
+        }
+        begin = end;
+    }
+    found
+}
+
+fn length(payload: &Payload) -> usize {
+    usize::try_from(payload.bytes()).expect("a payload is at most 64 MiB")
 }
 
 fn seal_answer(seal: &ReplySeal, answer: &Answer) -> Vec<u8> {

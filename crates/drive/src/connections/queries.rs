@@ -101,7 +101,7 @@ pub(crate) fn read(core: &Core, room: Room, g: Generation, read: &Read) -> (Answ
     };
     core.note_latency(Timed::Read, began);
     Figures::add(&core.figures.read_bytes, u64::from(bytes));
-    (Answer { g, reply: reply_of(&mut view).into(), payload }, is_cached)
+    (Answer { g, reply: reply_of(&mut view).into(), payload, turns: None }, is_cached)
 }
 
 /// Answers a read into `outbox` if that needs no wait, neither for the disk nor for a lock that is held for

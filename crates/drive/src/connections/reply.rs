@@ -6,6 +6,7 @@ use braid_wire::data::{Done, DriveReply};
 use braid_wire::{Reason, Refusal};
 
 use crate::connections::buffers::{Buffer, Share};
+use crate::device::rail::Turns;
 
 /// The answer to a request.
 #[derive(Debug)]
@@ -16,6 +17,8 @@ pub(crate) struct Answer {
     pub(crate) reply: DriveReply,
     /// The bytes of a read.
     pub(crate) payload: Payload,
+    /// The turns of the payload's pieces at the rail, of which the first has come; `None`: it needs none.
+    pub(crate) turns: Option<Turns>,
 }
 
 /// The bytes that an answer carries besides its body.
@@ -46,7 +49,7 @@ impl Payload {
 impl Answer {
     /// A reply without bytes.
     pub(crate) fn new(g: Generation, reply: impl Into<DriveReply>) -> Answer {
-        Answer { g, reply: reply.into(), payload: Payload::Empty }
+        Answer { g, reply: reply.into(), payload: Payload::Empty, turns: None }
     }
 
     pub(crate) fn done(g: Generation) -> Answer {

@@ -30,6 +30,7 @@ use crate::connections::reply::Answer;
 use crate::core::{Arrival, Core, Figures, Timed};
 use crate::damage_checks;
 use crate::device::flows::{flow_of, is_promised};
+use crate::device::rail::Turns;
 use crate::parity::forward;
 use crate::revoked::Revoked;
 
@@ -333,13 +334,21 @@ impl Requests {
         let buffers = self.buffers_of(flow, Direction::Write);
         let Some((share, ticket)) = self.share(buffers, bytes, ticket).await else { return Ok(None) };
         let mut buffer = buffers.buffer(bytes, share);
-        if let Some(rails) = &self.core.rails
-            && rails.inward.turn(*flow, bytes).await.is_err()
-        {
-            ticket.refuse(Generation(0), closing());
-            return Ok(None);
+        match &self.core.rails {
+            None => receiver.payload(buffer.fill()).await?,
+            Some(rails) => {
+                let mut left = buffer.fill();
+                let mut turns = rails.inward.turns(*flow, bytes);
+                loop {
+                    // Without a turn the ticket is dropped, which refuses the request.
+                    let Ok(piece) = turns.next().await else { return Ok(None) };
+                    let Some(piece) = piece else { break };
+                    let (now, later) = left.split_at_mut(usize::try_from(piece).expect("a part of it"));
+                    receiver.payload(now).await?;
+                    left = later;
+                }
+            }
         }
-        receiver.payload(buffer.fill()).await?;
         Ok(Some((Body::Bytes { payload: buffer.into_bytes(), crcs }, ticket)))
     }
 
@@ -425,12 +434,13 @@ impl Requests {
                 } else {
                     drop(slot);
                 }
+                let bytes = answer.payload.bytes();
                 match &core.rails {
-                    None => ticket.answer(answer),
-                    Some(rails) => {
-                        let bytes = answer.payload.bytes();
-                        rails.outward.enter(flow, bytes, move || ticket.answer(answer));
+                    Some(rails) if bytes > 0 => {
+                        let turns = rails.outward.turns(flow, bytes);
+                        tokio::spawn(answer_in_turns(ticket, answer, turns));
                     }
+                    _ => ticket.answer(answer),
                 }
             });
         });
@@ -566,6 +576,14 @@ impl Requests {
         let wait = Some(2 * self.core.settings.store_wait);
         let queue = move || drop(store.submit_within(mutation, reply, wait, &still));
         let _ = host::spawn_blocking(queue).await;
+    }
+}
+
+/// Answers when the first piece of the payload has its turn at the rail. Without one the ticket is dropped,
+/// which refuses the request.
+async fn answer_in_turns(ticket: Ticket, answer: Answer, mut turns: Turns) {
+    if turns.first().await.is_ok() {
+        ticket.answer(Answer { turns: Some(turns), ..answer });
     }
 }
 

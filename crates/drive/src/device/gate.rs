@@ -40,8 +40,21 @@ struct Waiting {
     direction: Direction,
     /// Time at which it came, in the scheduler's nanoseconds.
     entered_ns: u64,
+    /// A part of a request whose first part has gone: it is not given up.
+    goes_on: bool,
     /// Called when the request's turn has come.
     begin: Box<dyn FnOnce(Slot) + Send>,
+}
+
+/// A request, or a part of one, as the scheduler is told of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entry {
+    pub(crate) flow: Flow,
+    pub(crate) direction: Direction,
+    pub(crate) bytes: u64,
+    pub(crate) cost_ns: u64,
+    /// For a part that is not the first: the time at which the request came, in the scheduler's nanoseconds.
+    pub(crate) goes_on: Option<u64>,
 }
 
 /// The gate before a drive's disk.
@@ -92,16 +105,17 @@ impl Gate {
     /// A gate for a disk with these costs; at most `reads_max` reads are in flight, each of which takes a
     /// thread. Called within the runtime in which requests are carried out.
     pub(crate) fn new(cost: DeviceCost, reads_max: usize) -> Arc<Gate> {
-        Gate::since(Instant::now(), cost, reads_max)
+        Gate::since(Instant::now(), cost, config(&cost, reads_max))
     }
 
-    /// A gate whose times are those of this one.
-    pub(crate) fn beside(&self, cost: DeviceCost, reads_max: usize) -> Arc<Gate> {
-        Gate::since(self.began, cost, reads_max)
+    /// A gate with these settings whose times are those of this one. Its requests tell their costs.
+    pub(crate) fn beside(&self, config: Config) -> Arc<Gate> {
+        Gate::since(self.began, DeviceCost::FREE, config)
     }
 
-    fn since(began: Instant, cost: DeviceCost, reads_max: usize) -> Arc<Gate> {
-        let scheduler = Scheduler::new(config(&cost, reads_max));
+    fn since(began: Instant, cost: DeviceCost, config: Config) -> Arc<Gate> {
+        let reads_max = config.reads_in_flight;
+        let scheduler = Scheduler::new(config);
         Arc::new(Gate {
             state: Mutex::new(State {
                 scheduler,
@@ -130,17 +144,17 @@ impl Gate {
             tokio::select! { () = sleep_until(at) => {}, () = alarm => {} }
             if Instant::now() >= look {
                 look = Instant::now() + LOOK_EVERY;
-                drop(self.too_late());
+                drop(self.too_late(self.now_ns()));
             }
         }
     }
 
     /// Takes out best effort that has waited so long that its clients would soon take the drive for lost. It
     /// is refused as it is dropped, and comes again.
-    fn too_late(&self) -> Vec<Waiting> {
-        let now = self.now_ns();
+    fn too_late(&self, now: u64) -> Vec<Waiting> {
         let is_best_effort = |id| matches!(id, FlowId::BestEffort { .. } | FlowId::Uncovered(_));
-        let is_late = |waiting: &Waiting| now.saturating_sub(waiting.entered_ns) > WAIT_MAX_NS;
+        let is_late =
+            |waiting: &Waiting| !waiting.goes_on && now.saturating_sub(waiting.entered_ns) > WAIT_MAX_NS;
         let mut state = self.state();
         state.scheduler.remove(now, |id, waiting| is_best_effort(id) && is_late(waiting))
     }
@@ -234,7 +248,7 @@ impl Gate {
         begin: impl FnOnce(Slot) + Send + 'static,
     ) {
         let cost_ns = self.state().cost_ns(direction, bytes);
-        self.enter_at(flow, direction, bytes, cost_ns, begin);
+        self.enter_at(Entry { flow, direction, bytes, cost_ns, goes_on: None }, begin);
     }
 
     /// As [`Gate::enter`], for work that reads and then writes in one turn.
@@ -250,7 +264,8 @@ impl Gate {
             let reading = if read > 0 { state.cost_ns(Direction::Read, read) } else { 0 };
             reading.saturating_add(state.cost_ns(Direction::Write, written))
         };
-        self.enter_at(flow, Direction::Write, read.saturating_add(written), cost_ns, begin);
+        let bytes = read.saturating_add(written);
+        self.enter_at(Entry { flow, direction: Direction::Write, bytes, cost_ns, goes_on: None }, begin);
     }
 
     /// As [`Gate::enter`], for a read of `bytes` bytes for which the disk reads in several places.
@@ -262,25 +277,23 @@ impl Gate {
         begin: impl FnOnce(Slot) + Send + 'static,
     ) {
         let cost_ns = self.state().reads_ns(disk);
-        self.enter_at(flow, Direction::Read, bytes, cost_ns, begin);
+        self.enter_at(Entry { flow, direction: Direction::Read, bytes, cost_ns, goes_on: None }, begin);
     }
 
-    fn enter_at(
-        self: &Arc<Gate>,
-        flow: Flow,
-        direction: Direction,
-        bytes: u64,
-        cost_ns: u64,
-        begin: impl FnOnce(Slot) + Send + 'static,
-    ) {
+    /// As [`Gate::enter`], at a cost that the caller tells.
+    pub(crate) fn enter_at(self: &Arc<Gate>, entry: Entry, begin: impl FnOnce(Slot) + Send + 'static) {
+        let Entry { flow, direction, bytes, cost_ns, goes_on } = entry;
         let now = self.now_ns();
-        let item = Waiting { direction, entered_ns: now, begin: Box::new(begin) };
+        let came = goes_on.unwrap_or(now);
+        let begin = Box::new(begin);
+        let item = Waiting { direction, entered_ns: now, goes_on: goes_on.is_some(), begin };
         let mut state = self.state();
         if state.is_closed {
             drop(state);
             return drop(item);
         }
-        let submitted = state.scheduler.submit(now, Request { flow, direction, bytes, cost_ns, item });
+        let submitted =
+            state.scheduler.submit_since(now, came, Request { flow, direction, bytes, cost_ns, item });
         drop(state);
         if let Err(refused) = submitted {
             // More of this flow wait than all connections may have unanswered.
@@ -484,6 +497,32 @@ mod tests {
         drop(held.pop());
         held.extend(many.try_iter());
         assert_eq!(few.try_iter().count(), 1, "its turn comes before the other 190");
+    }
+
+    /// Of a payload that has begun the rest must follow.
+    #[tokio::test]
+    async fn what_waits_too_long_is_given_up_unless_it_goes_on() {
+        let gate = gate();
+        let _held: Vec<Slot> = enter(&gate, client(1), 3).try_iter().collect();
+        let (told, given_up) = mpsc::channel();
+        for goes_on in [None, Some(0)] {
+            let told = told.clone();
+            let entry = Entry {
+                flow: client(2),
+                direction: Direction::Read,
+                bytes: MIB,
+                cost_ns: 10_000_000,
+                goes_on,
+            };
+            gate.enter_at(entry, move |_| {
+                let _ = told.send(goes_on);
+            });
+        }
+        let later = gate.now_ns() + WAIT_MAX_NS + 1;
+        let late = gate.too_late(later);
+        assert_eq!(late.iter().map(|waiting| waiting.goes_on).collect::<Vec<_>>(), [false]);
+        drop((late, _held));
+        assert_eq!(given_up.try_iter().collect::<Vec<_>>(), [Some(0)], "the other has its turn");
     }
 
     #[tokio::test]

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_layout::DriveId;
-use braid_schedule::DeviceCost;
+use braid_schedule::{DeviceCost, RailRate};
 use braid_store::Store;
-use braid_transport::{Credentials, Listener, host, raise_descriptors};
+use braid_transport::{Capacity, Credentials, LinkBounds, Listener, host, raise_descriptors};
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::{info, warn};
@@ -105,8 +105,11 @@ pub async fn run(
     let verifying = verify(&core, &directory, &closing);
     let mut keeping_time = JoinSet::new();
     keeping_time.spawn(Arc::clone(&core.gate).keep_time());
-    let rails = core.rails.iter().flat_map(Rails::gates);
-    let _closing_rails: Vec<CloseOnDrop> = rails.map(|gate| CloseOnDrop(Arc::clone(gate))).collect();
+    let mut closing_rails = Vec::new();
+    for gate in core.rails.iter().flat_map(Rails::gates) {
+        keeping_time.spawn(Arc::clone(gate).keep_time());
+        closing_rails.push(CloseOnDrop(Arc::clone(gate)));
+    }
     let beating = heartbeat::run(Arc::clone(&core), directory, identity, manager, about, closing.clone());
     let mut heartbeats = tokio::spawn(beating);
     let mut connections = JoinSet::new();
@@ -292,7 +295,12 @@ async fn prepare(config: &Config) -> Result<Prepared, DriveError> {
     let settings = &config.settings;
     let descriptors = raise_descriptors(PeerSlots::descriptors(settings.connections_max));
     let room = PeerSlots::new(settings.connections_max, descriptors);
-    let listener = Listener::bind_with(&config.listen, settings.limits, room.capacity()).await?;
+    let link = RailRate::of_told(settings.rail_bytes_per_second).map(|rate| LinkBounds {
+        window_bytes: usize::try_from(rate.window_bytes()).unwrap_or(usize::MAX),
+        unsent_bytes: rate.piece_bytes(),
+    });
+    let capacity = Capacity { link, ..room.capacity() };
+    let listener = Listener::bind_with(&config.listen, settings.limits, capacity).await?;
     let directory = Arc::new(directory);
     let opening = identity.clone();
     let gate = Gate::new(DeviceCost::FREE, settings.reads_max.max(1));

@@ -7,6 +7,7 @@ mod life;
 mod listing;
 mod over;
 mod peers;
+mod rails;
 mod refusals;
 mod requests;
 mod scrub;

@@ -18,7 +18,7 @@ use braid_wire::{Reason, Refusal};
 
 use crate::asker::asker;
 use crate::core::Core;
-use crate::rates::books::{Books, SHARE_PERMILLE, client_parts, cost_of, lateness_ns, policy, terms};
+use crate::rates::books::{Books, SHARE_PERMILLE, client_parts, cost_of, lateness_ns, policy, rail, terms};
 use crate::rates::reserve::refuse_second;
 
 /// The most files and directories below a directory that a rate for reading can be for.
@@ -89,8 +89,7 @@ pub(crate) async fn decide(
             let mut explanation = lines(&admitted.explanation);
             explanation.extend(uncalibrated(core));
             let carried = Carried::of(&admitted, request.direction, request.streams);
-            let booking = &admitted.booking;
-            let lateness_ns = lateness_ns(ledger, booking, request.direction, carried.operation_bytes);
+            let lateness_ns = lateness_ns(ledger, request.direction, &carried);
             let failover_us = failover_us(core, &request, lateness_ns);
             let record = record_of(&request, &subject, &admitted, carried, [lateness_ns, failover_us]);
             Ok(Decision::Admitted { record: Box::new(record), booking: admitted.booking, explanation })
@@ -331,7 +330,9 @@ fn not_admitted(core: &Core, ledger: &Ledger, request: &ReserveRate, refused: Re
     let Refused { resource, needed, free, offers, .. } = refused;
     let capacity = match resource {
         Resource::Drive { drive, part, .. } => ledger.capacity(drive).map_or(0, |all| all.on(part)),
-        Resource::Client { .. } => request.rail / 1000 * u64::from(SHARE_PERMILLE),
+        Resource::Client { .. } => {
+            rail(request.rail).in_bytes_per_second.unwrap_or(0) / 1000 * u64::from(SHARE_PERMILLE)
+        }
         Resource::Space { .. } | Resource::Drives | Resource::Survive { .. } => 0,
     };
     // Without a capacity, the need itself is the whole.

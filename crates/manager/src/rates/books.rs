@@ -11,8 +11,9 @@ use braid_meta::rules::drives::{Drive, DriveTable};
 use braid_meta::rules::ended_rates::EndedRates;
 use braid_meta::rules::space::takes_columns;
 use braid_schedule::cost::SECOND_NS;
+use braid_schedule::rail::in_series;
 use braid_schedule::{
-    BOOKED_PERMILLE, Charge, Config, DeviceCost, Direction, DirectionCost, OPERATION_BYTES,
+    BOOKED_PERMILLE, Charge, Config, DeviceCost, Direction, DirectionCost, OPERATION_BYTES, RailRate,
 };
 use braid_wire::capability::DataDirection;
 use braid_wire::control::{DriveBooking, DrivePromise, DriveState, RatePlan, WholeRate};
@@ -244,9 +245,9 @@ pub(crate) fn terms(direction: DataDirection, rate: u64, streams: u32, period_ms
 }
 
 /// The client's parts that are known: the rate of its rail. `None` without one: nothing is booked for it.
-pub(crate) fn client_parts(client: ClientId, rail: u64) -> Option<ClientParts> {
-    let rail = known(rail)?;
-    let rail = Rail { in_bytes_per_second: Some(rail), out_bytes_per_second: Some(rail) };
+pub(crate) fn client_parts(client: ClientId, told: u64) -> Option<ClientParts> {
+    let rail = rail(told);
+    rail.in_bytes_per_second?;
     Some(ClientParts { client, rail, processor: None })
 }
 
@@ -262,30 +263,32 @@ pub(crate) fn policy() -> Policy {
     Policy { operation_ns: OPERATION_NS, unit_bytes_max: UNIT_BYTES_MAX, ..Policy::default() }
 }
 
-/// The bound on lateness at these drives, in nanoseconds: that of their schedulers, for operations of this
-/// many bytes.
-pub(crate) fn lateness_ns(
-    ledger: &Ledger,
-    booking: &braid_admission::Booking,
-    direction: DataDirection,
-    operation_bytes: u32,
-) -> u64 {
-    let of = |parts: &DriveParts| {
+/// The bound on lateness at these drives, in nanoseconds: that of their schedulers for operations of this many
+/// bytes, before the disk and, where its rate was told, before the rail.
+pub(crate) fn lateness_ns(ledger: &Ledger, direction: DataDirection, carried: &Carried) -> u64 {
+    let operation_bytes = u64::from(carried.operation_bytes);
+    let of = |share: &DriveShare| {
+        let parts = ledger.parts(share.drive)?;
         let cost = &parts.cost;
         let operation_ns = match direction {
-            DataDirection::Read => cost.time_ns(Direction::Read, operation_bytes.into()),
-            DataDirection::Write => cost.append_ns(operation_bytes.into()).saturating_add(cost.commit_ns()),
+            DataDirection::Read => cost.time_ns(Direction::Read, operation_bytes),
+            DataDirection::Write => cost.append_ns(operation_bytes).saturating_add(cost.commit_ns()),
         };
-        Config::for_device(cost).kept_within_ns(way(direction), operation_ns)
+        let disk = Config::for_device(cost).kept_within_ns(way(direction), operation_ns);
+        let rail = match direction {
+            DataDirection::Read => parts.rail.out_bytes_per_second,
+            DataDirection::Write => parts.rail.in_bytes_per_second,
+        };
+        let Some(rail) = rail.and_then(RailRate::of_payload) else { return Some(disk) };
+        Some(in_series(disk, rail.lateness_ns(), operation_bytes, share.rate))
     };
-    booking.drives.iter().filter_map(|of| ledger.parts(of.drive)).map(of).max().unwrap_or(0)
+    carried.shares.iter().filter_map(of).max().unwrap_or(0)
 }
 
 /// A drive as admission knows it.
 fn parts(drive: &Drive, is_up: bool, qualified: Qualified) -> DriveParts {
     let cost = cost_of(drive);
     let told = drive.parts.as_ref();
-    let rail = known(told.map_or(0, |parts| parts.rail_bytes_per_second));
     let is_scarce = drive.free_bytes < drive.capacity_bytes / SCARCE_PART;
     let processor = told.and_then(|parts| parts.cost.as_ref()).map(|cost| ProcessorCost {
         request_ns: cost.read_processor.request_ns.max(cost.write_processor.request_ns),
@@ -299,7 +302,7 @@ fn parts(drive: &Drive, is_up: bool, qualified: Qualified) -> DriveParts {
         cost: cost.unwrap_or(DeviceCost::FREE),
         qualified,
         service_permille: told.map_or(1000, |parts| parts.derate),
-        rail: Rail { in_bytes_per_second: rail, out_bytes_per_second: rail },
+        rail: rail(told.map_or(0, |parts| parts.rail_bytes_per_second)),
         processor: processor.filter(|cost| cost.request_ns > 0),
         moved_permille: if is_scarce { MOVED_PERMILLE } else { 0 },
         // New files go elsewhere; what exists there goes on.
@@ -339,8 +342,10 @@ fn device_cost(disk: &DiskCost) -> DeviceCost {
     }
 }
 
-pub(crate) fn known(rate: u64) -> Option<u64> {
-    (rate > 0).then_some(rate)
+/// The rail of which this rate was told, in bytes a second on the wire; 0: nothing was told.
+pub(crate) fn rail(told: u64) -> Rail {
+    let rate = RailRate::of_told(told).map(RailRate::bytes_per_second);
+    Rail { in_bytes_per_second: rate, out_bytes_per_second: rate }
 }
 
 /// Device time of a second that drives keep for this work.
@@ -413,6 +418,34 @@ mod tests {
     fn files(drives: &[u128]) -> About {
         let shape = Shape::new(Scheme::Raid0, 1, 0, 1 << 16).expect("a shape");
         About::Segments(drives.iter().map(|number| segment_on(shape, &[DriveId(*number)])).collect())
+    }
+
+    #[test]
+    fn a_rail_that_was_told_adds_its_lateness_to_the_disks() {
+        let told = rail(25_000_000);
+        let mut books = Books::default();
+        books.ledger.set_drive(drive(1));
+        books.ledger.set_drive(DriveParts { rail: told, ..drive(2) });
+        let of = |drives: &[u128]| {
+            let share = |number: &u128| DriveShare { drive: DriveId(*number), rate: 10_000_000, burst: 0 };
+            let carried = Carried { shares: drives.iter().map(share).collect(), operation_bytes: 1_000_000 };
+            [DataDirection::Read, DataDirection::Write]
+                .map(|direction| lateness_ns(&books.ledger, direction, &carried))
+        };
+        let rails =
+            told.out_bytes_per_second.and_then(RailRate::of_payload).expect("it is told").lateness_ns();
+        // An operation takes 100 ms at the promised rate.
+        let expected = of(&[1]).map(|disk| disk + rails + 100_000_000);
+        assert_eq!((of(&[2]), of(&[1, 2])), (expected, expected));
+    }
+
+    #[test]
+    fn less_of_a_rail_is_booked_than_was_told() {
+        let Rail { in_bytes_per_second, out_bytes_per_second } = rail(25_000_000);
+        let given_out = RailRate::of_told(25_000_000).map(RailRate::bytes_per_second);
+        assert_eq!((in_bytes_per_second, out_bytes_per_second), (given_out, given_out));
+        assert!(given_out < Some(25_000_000 * 1448 / 1538));
+        assert_eq!(rail(0), Rail { in_bytes_per_second: None, out_bytes_per_second: None });
     }
 
     #[test]

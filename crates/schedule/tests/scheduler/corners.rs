@@ -385,3 +385,21 @@ fn the_same_requests_go_in_the_same_order() {
     };
     assert_eq!(order(), order());
 }
+
+#[test]
+fn parts_that_come_one_after_another_are_due_as_the_whole() {
+    // 10 MB/s: 100 ms for a part of 1 MB. Another flow of the same rate comes 50 ms later.
+    let promised = reserved(1, promise(10 * MB, 0));
+    let other = reserved(2, promise(10 * MB, 0));
+    let mut scheduler = Scheduler::new(Config::new(MS));
+    scheduler.submit(0, request(promised, 1)).unwrap();
+    scheduler.submit(50 * MS, request(other, 10)).unwrap();
+    // The second part is asked for when the first goes, which is late. It is due at 200 ms, and not 100 ms
+    // after it was asked for.
+    assert_eq!(go(&mut scheduler, 140 * MS), Some(1));
+    scheduler.submit_since(140 * MS, 0, request(promised, 2)).unwrap();
+    scheduler.submit(140 * MS, request(other, 11)).unwrap();
+    assert_eq!(all(&mut scheduler, 250 * MS), [10, 2, 11]);
+    let late = figures(&scheduler, FlowId::Reserved(1)).worst_lateness_ns;
+    assert_eq!(late, 50 * MS, "the first was 40 ms late, and the second 50 ms");
+}

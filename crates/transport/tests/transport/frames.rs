@@ -84,6 +84,47 @@ async fn a_frame_crosses_with_its_payload_from_files() {
 }
 
 #[tokio::test]
+async fn a_payload_crosses_in_parts_from_memory_and_files() {
+    let ((mut to, _), (_, mut from)) = pair(Limits::default()).await;
+    let sending = tokio::spawn(async move {
+        let file = file(10_000);
+        let piece = FilePiece { file: &file, offset: 9_000, length: 1_500 };
+        to.begin(1, 42, b"body", 2_003).await.unwrap();
+        to.part(&[7; 500]).await.unwrap();
+        assert_eq!(to.file_part(&piece).await.unwrap(), 500);
+        to.part(&[8; 3]).await.unwrap();
+        to.begin(2, 43, b"", 0).await.unwrap();
+        to.send(3, 44, b"", &[]).await.unwrap();
+    });
+    let (header, body) = from.frame().await.unwrap().unwrap();
+    assert_eq!((header.request, header.payload_bytes, body.as_slice()), (42, 2_003, &b"body"[..]));
+    let mut payload = vec![1; 2_003];
+    from.payload(&mut payload).await.unwrap();
+    let of_file = (9_000..10_000u32).map(|i| u8::try_from(i % 251).unwrap());
+    let expected = [7; 500].into_iter().chain(of_file).chain([0; 500]).chain([8; 3]);
+    assert!(payload.iter().copied().eq(expected));
+    for request in [43, 44] {
+        assert_eq!(from.frame().await.unwrap().unwrap().0.request, request);
+    }
+    sending.await.unwrap();
+}
+
+#[tokio::test]
+async fn nothing_else_is_sent_before_a_frame_that_was_begun_is_whole() {
+    let ((mut to, _), (_, _mute)) = pair(Limits::default()).await;
+    let poisoned = |done: Result<(), TransportError>| {
+        assert!(matches!(done, Err(TransportError::Poisoned { .. })), "{done:?}");
+    };
+    poisoned(to.part(b"no frame was begun").await);
+    to.begin(1, 1, b"", 4).await.unwrap();
+    poisoned(to.send(2, 2, b"", &[]).await);
+    to.part(b"ab").await.unwrap();
+    poisoned(to.begin(2, 2, b"", 0).await);
+    poisoned(to.part(b"more than is left").await);
+    poisoned(to.part(b"cd").await);
+}
+
+#[tokio::test]
 async fn what_a_file_lacks_is_sent_as_zeros_and_told() {
     let ((mut to, _), (_, mut from)) = pair(Limits::default()).await;
     let sending = tokio::spawn(async move {

@@ -13,7 +13,7 @@ use super::Run;
 use super::setup::{self, Disks, Terms, calibrate, due, greatest, greedy, part, real, show};
 use crate::bench::client::during;
 use crate::bench::cluster::{Cluster, UNIT_BYTES, name};
-use crate::bench::hosts::{Hosts, Links, PAYLOAD_SHARE};
+use crate::bench::hosts::{Hosts, Links};
 use crate::bench::stripes::fill;
 
 const SHAPE: (&str, u8) = ("raid5", 5);
@@ -42,7 +42,7 @@ pub(super) async fn measure(run: &mut Run, disks: &'static Disks) -> Result<(), 
     }
     run.tell("links: start");
     let hosts = Hosts::up(usize::from(DRIVES))?;
-    let rail = part(LINK_BITS / 8, PAYLOAD_SHARE);
+    let rail = LINK_BITS / 8;
     let options = DriveOptions::modelled(disks.model)
         .and_then(|options| options.on_rail(rail))
         .map_err(|why| Failure::new(Exit::Usage, "model a disk", why))?;
