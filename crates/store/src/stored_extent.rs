@@ -311,16 +311,23 @@ pub(crate) fn read_parts(parts: &[Part], to: &mut Vec<u8>) -> Result<(), Error> 
 /// The bytes of `range`: `parts`, zeros between them, and `layers` xored in. All bytes read are verified.
 pub(crate) fn bytes_of(parts: &[Part], layers: &[Part], range: &Range<u32>) -> Result<Vec<u8>, Error> {
     let mut out = vec![0; range.len()];
-    let place = |part: &Part| {
+    let within = |part: &Part| part.from.max(range.start)..part.to.min(range.end);
+    let place = |within: &Range<u32>| {
         let offset = |at: u32| usize::try_from(at - range.start).expect("at most a unit");
-        offset(part.from)..offset(part.to)
+        offset(within.start)..offset(within.end)
     };
     for part in parts {
-        out[place(part)].copy_from_slice(&part.read_verified(&(part.from..part.to))?);
+        let within = within(part);
+        if !within.is_empty() {
+            out[place(&within)].copy_from_slice(&part.read_verified(&within)?);
+        }
     }
     for part in layers {
-        let bytes = part.read_verified(&(part.from..part.to))?;
-        out[place(part)].iter_mut().zip(&bytes).for_each(|(to, from)| *to ^= from);
+        let within = within(part);
+        if !within.is_empty() {
+            let bytes = part.read_verified(&within)?;
+            out[place(&within)].iter_mut().zip(&bytes).for_each(|(to, from)| *to ^= from);
+        }
     }
     Ok(out)
 }

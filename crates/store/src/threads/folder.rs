@@ -6,6 +6,7 @@ use std::sync::mpsc::sync_channel;
 
 use crate::fold::next;
 use crate::mutex::{Condvar, Mutex};
+use crate::threads::OnEnd;
 use crate::threads::shared::Shared;
 
 /// What the folder waits for.
@@ -27,6 +28,11 @@ impl Folding {
     /// A thread folds from now on.
     pub(crate) fn has_begun(&self) {
         self.state.lock().has_thread = true;
+    }
+
+    /// The thread has ended.
+    fn has_ended(&self) {
+        self.state.lock().has_thread = false;
     }
 
     pub(crate) fn has_thread(&self) -> bool {
@@ -62,6 +68,8 @@ impl Folding {
 
 /// Folds until the store is closed.
 pub(crate) fn run(shared: &Arc<Shared>) {
+    // Without this thread, also after a panic, the committer folds.
+    let _ending = OnEnd(|| shared.folding.has_ended());
     while shared.folding.wait() {
         let is_closing = || shared.folding.is_closing();
         loop {

@@ -277,3 +277,53 @@ fn a_base_whose_unit_was_written_meanwhile_is_dropped() {
     let (store, recovery) = open_disk(&disk).expect("open");
     assert!(recovery.damaged_count == 0 && parity.is_in(&store, "reopened"), "{recovery:?}");
 }
+
+/// A base is made piece by piece. Deltas begin and end anywhere in the pieces.
+#[test]
+fn a_base_that_takes_several_turns_has_the_bytes_of_all_its_deltas() {
+    const LARGE: u32 = 256 << 10;
+    let disk = Memory::new(1);
+    let turns = Arc::new(Asked::default());
+    turns.let_in();
+    let turned = Some(Arc::clone(&turns) as Arc<dyn Turns>);
+    let options = Options { segment_bytes: 8 << 20, turns: turned, ..options() };
+    Store::format_on(&disk, identity(), &options).expect("format");
+    let (store, _) = Store::open_on(Arc::new(disk.clone()), Some(identity()), options).expect("open");
+    store.commit(Mutation::PartitionCreate { partition: P, quota_bytes: None, key_epoch: 1 }).expect("made");
+    let attributes = Attributes { unit_bytes: LARGE, ..attributes() };
+    store.commit(Mutation::Create { partition: P, object: O, attributes }).expect("made");
+    let mut expected = vec![0; usize::try_from(LARGE).expect("small")];
+    for n in 1..=12_u64 {
+        let from = u32::try_from(n).expect("small") * 5000;
+        let to = LARGE - from / 2;
+        let at = usize::try_from(from).expect("small")..usize::try_from(to).expect("small");
+        let own = pattern(n, at.len());
+        expected[at].iter_mut().zip(&own).for_each(|(to, own)| *to ^= own);
+        let delta = Delta {
+            partition: P,
+            object: O,
+            unit: 0,
+            from,
+            to,
+            column: Column(1),
+            data: 0,
+            from_version: if n == 1 { Version::ZERO } else { version(6, n - 1) },
+            to_version: version(6, n),
+            end: end_of(version(6, n)),
+            client: ClientId(11),
+            operation: OperationNumber(n),
+            watermark: OperationNumber::NONE,
+            g: Generation(1),
+            settled_to: version(6, n),
+            body: body(from, &own),
+        };
+        store.commit(Mutation::Delta(delta)).expect("a delta");
+    }
+    let asked = || turns.state.lock().expect("no holder panics").0.clone();
+    until("it is not folded", || {
+        asked().len() > 3 && store.disk_reads(P, O, 0, &(0..LARGE)).is_some_and(|disk| disk.reads < 12)
+    });
+    let view = store.read(P, O, 0, 0..LARGE, Want::Newest).expect("read");
+    assert!(bytes_of(&view, LARGE).expect("its bytes") == expected);
+    assert!(asked().iter().all(|bytes| (1..=1 << 20).contains(bytes)), "{:?}", asked());
+}
