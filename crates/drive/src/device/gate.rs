@@ -469,6 +469,21 @@ mod tests {
         gate.only_reads_in_flight().map(|in_flight| in_flight.operations)
     }
 
+    /// A parity unit with deltas is read in many places: its read takes the disk as long as all of these.
+    #[tokio::test]
+    async fn a_read_of_many_places_has_the_device_time_of_all() {
+        let gate = gate();
+        let disk = DiskReads { reads: 3, bytes: 3 * MIB };
+        let (begun, slots) = mpsc::channel();
+        gate.enter_reads(client(1), MIB, disk, move |slot| drop(begun.send(slot)));
+        let slot = slots.recv().expect("it has begun");
+        assert_eq!(gate.only_reads_in_flight(), Some(InFlight { operations: 1, cost_ns: 30_000_000 }));
+        let beside = enter(&gate, client(2), 1);
+        assert!(beside.try_recv().is_err(), "no other fits beside it");
+        drop(slot);
+        assert!(beside.recv().is_ok());
+    }
+
     #[tokio::test]
     async fn as_much_as_fits_goes_and_the_rest_when_something_is_done() {
         let gate = gate();

@@ -7,7 +7,8 @@ const ENDED_MIN: usize = 256;
 /// Finds out when to give memory back.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    /// Numbers of files closed and forgotten: `seen` at the last look, `given` when memory was last given back.
+    /// Number of files closed and forgotten: `seen` at the last look, `given` when memory was last given
+    /// back.
     seen: usize,
     given: usize,
 }

@@ -116,11 +116,15 @@ fn a_delta_is_old_xor_new() {
     assert_eq!(first.bytes, pattern(1, 6000), "over nothing it is what is new");
     assert_eq!(first.crcs, block_crcs(0, &first.bytes));
     let second = store.delta(P, O, 0, version(4, 2)).expect("delta");
+    let disk = store.delta_disk_reads(P, O, 0, version(4, 2)).expect("it is owed");
+    assert!(disk.1.reads >= 2 && disk.1.bytes > u64::from(second.to - second.from), "old and new: {disk:?}");
+    assert_eq!(disk.0, second.client);
     let mut expected = pattern(1, 6000).split_off(5000);
     expected.resize(2000, 0);
     assert_eq!((second.from_version, second.bytes), (version(4, 1), expected.into()));
     store.commit(settled(0, version(4, 1))).expect("settled");
     assert!(matches!(store.delta(P, O, 0, version(4, 1)), Err(Error::Chain { .. })));
+    assert_eq!(store.delta_disk_reads(P, O, 0, version(4, 1)), None);
 }
 
 #[test]

@@ -241,9 +241,12 @@ fn where_others_need_the_disk_a_fold_waits_for_its_turns_and_no_commit_waits_for
     let (_, store, turns, parity) = waiting();
     store.commit(create(3)).expect("commits go on");
     assert!(!is_folded(&store) && parity.is_in(&store, "before its turn"));
+    let disk = store.disk_reads(P, O, 0, &(0..UNIT)).expect("it can be read");
+    assert!(disk.reads > 30 && disk.bytes > 22 * 3000, "a read reads every delta: {disk:?}");
     turns.let_in();
     until("it is not folded", || is_folded(&store));
     assert!(parity.is_in(&store, "folded"));
+    assert!(store.disk_reads(P, O, 0, &(0..UNIT)).expect("it can be read").reads < 5);
     let asked = turns.state.lock().expect("no holder panics").0.clone();
     assert!(asked.len() > 1, "headers and bytes have turns: {asked:?}");
     assert!(asked.iter().all(|bytes| (1..=1 << 20).contains(bytes)), "{asked:?}");
