@@ -15,7 +15,7 @@ use braid_wire::data::{Address, ColumnMap, Delta, DriveReply, DriveRequest};
 use braid_wire::{Reason, Refusal, Wire};
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{handle_not_owed, handle_removed, settle, tell_owed};
 use crate::core::Core;
@@ -33,6 +33,9 @@ const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Timeout for a sister's answers. The sister's store may be slow; one that hangs is detected elsewhere.
 const SISTER_WAIT: Duration = Duration::from_secs(10);
+
+/// Longest wait for a turn at the disk to read deltas.
+const TURN_WAIT: Duration = Duration::from_secs(1);
 
 /// A delta that is ready to be sent.
 struct Item {
@@ -115,24 +118,18 @@ async fn send(
     batch: &[Job],
 ) -> Result<Vec<Job>, String> {
     let Prepared { mut items, mut again, waiting } = prepare(core, batch, Reads::AtOnce);
-    let mut bytes: usize = items.iter().map(|item| item.payload.len()).sum();
-    for job in waiting {
-        if items.len() >= BATCH_LEN || bytes >= BATCH_BYTES {
-            again.push(job);
-            continue;
-        }
+    // All wait together, not each for the one before.
+    let turns: Vec<_> = waiting.into_iter().map(|job| (job, turn(core, job))).collect();
+    for (job, turn) in turns {
+        // A fence may wait for these deltas: after a while they are read out of turn.
+        let slot = timeout(TURN_WAIT, turn).await;
         let preparing = Arc::clone(core);
-        let Some(turn) = turn(core, job).await else {
-            again.push(job);
-            continue;
-        };
         let prepared = host::spawn_blocking(move || {
             let prepared = prepare(&preparing, &[job], Reads::Wait);
-            drop(turn);
+            drop(slot);
             prepared
         });
         let prepared = prepared.await.map_err(|error| error.to_string())?;
-        bytes += prepared.items.iter().map(|item| item.payload.len()).sum::<usize>();
         items.extend(prepared.items);
         again.extend(prepared.again);
     }
@@ -168,9 +165,9 @@ async fn send(
     Ok(again)
 }
 
-/// Waits for the disk to read the deltas of a job: they are parts of writes, and so belong to the writer. With
-/// the requests of the system they would hold up fences. Returns `None` if the disk is too busy for now.
-async fn turn(core: &Arc<Core>, job: Job) -> Option<Slot> {
+/// Asks for a turn at the disk to read the deltas of a job. They are parts of writes, and so belong to the
+/// writer: with the requests of the system they would hold up fences.
+fn turn(core: &Arc<Core>, job: Job) -> oneshot::Receiver<Slot> {
     let ((partition, object, number), column) = job;
     let mut all = DiskReads::default();
     let mut writer = ClientId(0);
@@ -184,7 +181,7 @@ async fn turn(core: &Arc<Core>, job: Job) -> Option<Slot> {
     let flow = Flow::BestEffort { tenant, client: writer.0 };
     let (told, slot) = oneshot::channel();
     core.gate.enter_reads(flow, all.bytes, all, move |slot| drop(told.send(slot)));
-    slot.await.ok()
+    slot
 }
 
 /// Sends the deltas and takes the answers. Returns the refused jobs, each with its refusal.
