@@ -75,7 +75,7 @@ impl Committer {
     pub(crate) fn fold(&mut self) {
         let shared = &self.shared;
         if shared.folding.has_thread() {
-            if is_any_due(shared) {
+            if self.log.rest.check().is_ok() && is_any_due(shared) {
                 shared.folding.call();
             }
             return;
@@ -87,7 +87,7 @@ impl Committer {
         for mut job in jobs(shared, FOLD_LEN_MAX) {
             match job.bytes(shared, None) {
                 Ok(payload) => entries.push((job.record, payload)),
-                Err(error) => on_unreadable(shared, job.key, &error),
+                Err(error) => on_unreadable(shared, &job, &error),
             }
         }
         // If it fails, the deltas stand, and are folded later.
@@ -95,16 +95,10 @@ impl Committer {
     }
 
     /// Writes a base that the folder's thread has made, unless what it was made of has changed meanwhile.
-    pub(crate) fn commit_fold(&mut self, folded: Folded) {
+    /// Returns false if it cannot be written now: it would be made again in vain at once.
+    pub(crate) fn commit_fold(&mut self, folded: Folded) -> bool {
         let Folded { key, fold, mut entry, reply } = folded;
-        let (partition, object, number) = key;
-        let is_as_read = {
-            let index = self.shared.index.read();
-            index.whole_object(partition, object).is_ok_and(|owner| {
-                owner.birth == entry.0.birth
-                    && owner.unit(number).fold_to(&fold.cover).as_ref() == Some(&fold)
-            })
-        };
+        let is_as_read = is_as_read(&self.shared.index.read(), key, &entry.0, &fold);
         let fits = || {
             let change = ReservedChange::default();
             self.space_budget().take(&entry.0, change, NoSpace::Wait).is_ok()
@@ -115,6 +109,7 @@ impl Committer {
             && self.commit_entries(Heat::Hot, std::slice::from_mut(&mut entry)).is_ok();
         // This fails if the folder's thread has ended.
         let _ = reply.send(is_written);
+        is_written || !is_as_read
     }
 }
 
@@ -131,17 +126,29 @@ pub(crate) fn next(shared: &Shared, reply: SyncSender<bool>, gives_up: &dyn Fn()
                 let Job { key, fold, record, .. } = job;
                 return Some(Folded { key, fold, entry: (record, payload), reply });
             }
-            Err(error) => on_unreadable(shared, job.key, &error),
+            Err(error) => on_unreadable(shared, &job, &error),
         }
     }
 }
 
-/// Marks a damaged unit lost (PROTOCOL R9). After another error it is tried again once the unit changes.
-fn on_unreadable(shared: &Shared, key: Key, error: &Error) {
-    let (partition, object, unit) = key;
-    tracing::error!(%error, %partition, %object, unit, "deltas of a parity unit cannot be folded in");
+/// Returns true if a unit still has what a base of it was made of.
+fn is_as_read(index: &Index, key: Key, base: &Record, fold: &Fold) -> bool {
+    let (partition, object, number) = key;
+    index.whole_object(partition, object).is_ok_and(|owner| {
+        owner.birth == base.birth && owner.unit(number).fold_to(&fold.cover).as_ref() == Some(fold)
+    })
+}
+
+/// Marks a damaged unit lost (PROTOCOL R9), unless it was written meanwhile. After another error it is tried
+/// again once the unit changes.
+fn on_unreadable(shared: &Shared, job: &Job, error: &Error) {
+    let (partition, object, unit) = job.key;
     let mut index = shared.index.write();
-    index.foldable.remove(&key);
+    if !is_as_read(&index, job.key, &job.record, &job.fold) {
+        return;
+    }
+    tracing::error!(%error, %partition, %object, unit, "deltas of a parity unit cannot be folded in");
+    index.foldable.remove(&job.key);
     let &Error::Damaged { segment, offset, .. } = error else { return };
     if let (Ok(segment), Ok(block)) = (u32::try_from(segment), u32::try_from(offset / LOG_BLOCK_U64)) {
         index.mark_lost(partition, object, Some(unit), LogPosition { segment, block });
@@ -256,7 +263,10 @@ impl Job {
         let mut from = start;
         while from < end {
             let to = from.saturating_add(piece).min(end);
-            let _turn = turn(u64::from(to - from).saturating_mul(sources));
+            let within =
+                |stored: &Stored| stored.extent.to.min(to).saturating_sub(stored.extent.from.max(from));
+            let of_piece = self.parts.iter().chain(self.layers.iter()).map(within).map(u64::from).sum();
+            let _turn = turn(of_piece);
             bytes.extend(stored_extent::bytes_of(&parts, &layers, &(from..to))?);
             from = to;
         }

@@ -214,10 +214,10 @@ impl Queue {
         self.state.lock().batch.take()
     }
 
-    /// Hand a folded base to the committer. If the committer is gone, it is never answered.
+    /// Hand a folded base to the committer. If the queue is closed, it is never answered.
     pub(crate) fn push_fold(&self, folded: Folded) {
         let mut state = self.state.lock();
-        if !state.abandoned {
+        if !state.closed {
             state.fold = Some(folded);
         }
         drop(state);

@@ -89,7 +89,9 @@ pub(crate) fn read(core: &Core, room: Room, g: Generation, read: &Read) -> (Answ
         Payload::Files { pieces: view.pieces(), _share: room.share }
     } else {
         let mut buffer = room.buffers.buffer(bytes, room.share);
-        let from_disk = if is_cached { None } else { core.reads_from_disk() };
+        // What the view holds itself was read before, with the view.
+        let is_timed = !is_cached && !view.pieces().is_empty();
+        let from_disk = if is_timed { core.reads_from_disk() } else { None };
         let reading = Instant::now();
         if let Err(error) = view.read_exact_into(buffer.fill()) {
             return failed(&error);

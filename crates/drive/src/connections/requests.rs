@@ -424,8 +424,8 @@ impl Requests {
         let bytes = u64::from(read.to - read.from);
         let range = read.from..read.to;
         // A parity unit has as many places as deltas that are not folded in yet.
-        let disk = core.store.disk_reads(read.at.partition, read.at.object, read.unit, &range);
-        let disk = disk.unwrap_or(DiskReads { reads: 1, bytes });
+        let newest = core.store.disk_reads(read.at.partition, read.at.object, read.unit, &range);
+        let disk = newest.filter(|_| read.snapshot == 0).unwrap_or(DiskReads { reads: 1, bytes });
         self.core.gate.enter_reads(flow, bytes, disk, move |slot| {
             host::spawn_blocking(move || {
                 let (answer, was_cached) = queries::read(&core, room, g, &read);

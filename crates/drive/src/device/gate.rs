@@ -259,6 +259,9 @@ impl Gate {
         written: u64,
         begin: impl FnOnce(Slot) + Send + 'static,
     ) {
+        if written == 0 {
+            return self.enter(flow, Direction::Read, read, begin);
+        }
         let cost_ns = {
             let state = self.state();
             let reading = if read > 0 { state.cost_ns(Direction::Read, read) } else { 0 };

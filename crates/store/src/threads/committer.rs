@@ -150,11 +150,12 @@ impl Committer {
         if let Some(batch) = self.shared.queue.take_move_batch() {
             self.commit_moves(batch);
         }
-        if let Some(folded) = self.shared.queue.take_fold() {
-            self.commit_fold(folded);
-        }
+        let folded = self.shared.queue.take_fold();
+        let may_fold = folded.is_none_or(|folded| self.commit_fold(folded));
         self.serve(waiting);
-        self.fold();
+        if may_fold {
+            self.fold();
+        }
         self.reclaim();
         true
     }

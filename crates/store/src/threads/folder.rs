@@ -76,8 +76,7 @@ pub(crate) fn run(shared: &Arc<Shared>) {
             let (told, is_written) = sync_channel(1);
             let Some(folded) = next(shared, told, &is_closing) else { break };
             shared.queue.push_fold(folded);
-            // If it was not written, its unit has changed, or there is no space: both end with a commit,
-            // which calls again.
+            // If it was not written, its unit has changed, or the log takes nothing now. A commit calls again.
             if is_closing() || is_written.recv() != Ok(true) {
                 break;
             }

@@ -15,6 +15,7 @@ use braid_wire::data::{Address, ColumnMap, Delta, DriveReply, DriveRequest};
 use braid_wire::{Reason, Refusal, Wire};
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{handle_not_owed, handle_removed, settle, tell_owed};
@@ -118,18 +119,29 @@ async fn send(
     batch: &[Job],
 ) -> Result<Vec<Job>, String> {
     let Prepared { mut items, mut again, waiting } = prepare(core, batch, Reads::AtOnce);
-    // All wait together, not each for the one before.
-    let turns: Vec<_> = waiting.into_iter().map(|job| (job, turn(core, job))).collect();
-    for (job, turn) in turns {
-        // A fence may wait for these deltas: after a while they are read out of turn.
-        let slot = timeout(TURN_WAIT, turn).await;
+    let mut bytes = 0;
+    let mut reading = JoinSet::new();
+    for job in waiting {
+        if bytes >= BATCH_BYTES {
+            again.push(job);
+            continue;
+        }
+        let Turn { slot, wanted } = turn(core, job);
+        bytes = bytes.saturating_add(usize::try_from(wanted).unwrap_or(usize::MAX));
         let preparing = Arc::clone(core);
-        let prepared = host::spawn_blocking(move || {
-            let prepared = prepare(&preparing, &[job], Reads::Wait);
-            drop(slot);
-            prepared
+        reading.spawn(async move {
+            // A fence may wait for these deltas: after a while they are read out of turn.
+            let slot = timeout(TURN_WAIT, slot).await;
+            host::spawn_blocking(move || {
+                let prepared = prepare(&preparing, &[job], Reads::Wait);
+                drop(slot);
+                prepared
+            })
+            .await
         });
-        let prepared = prepared.await.map_err(|error| error.to_string())?;
+    }
+    while let Some(read) = reading.join_next().await {
+        let prepared = read.and_then(|read| read).map_err(|error| error.to_string())?;
         items.extend(prepared.items);
         again.extend(prepared.again);
     }
@@ -165,9 +177,17 @@ async fn send(
     Ok(again)
 }
 
+/// A turn at the disk that was asked for.
+struct Turn {
+    /// Gets the place at the disk.
+    slot: oneshot::Receiver<Slot>,
+    /// Bytes that are to be read.
+    wanted: u64,
+}
+
 /// Asks for a turn at the disk to read the deltas of a job. They are parts of writes, and so belong to the
 /// writer: with the requests of the system they would hold up fences.
-fn turn(core: &Arc<Core>, job: Job) -> oneshot::Receiver<Slot> {
+fn turn(core: &Arc<Core>, job: Job) -> Turn {
     let ((partition, object, number), column) = job;
     let mut all = DiskReads::default();
     let mut writer = ClientId(0);
@@ -181,7 +201,7 @@ fn turn(core: &Arc<Core>, job: Job) -> oneshot::Receiver<Slot> {
     let flow = Flow::BestEffort { tenant, client: writer.0 };
     let (told, slot) = oneshot::channel();
     core.gate.enter_reads(flow, all.bytes, all, move |slot| drop(told.send(slot)));
-    slot
+    Turn { slot, wanted: all.bytes }
 }
 
 /// Sends the deltas and takes the answers. Returns the refused jobs, each with its refusal.
