@@ -30,7 +30,7 @@ pub struct Sample {
     pub measured_ns: u64,
 }
 
-/// What was given to a device and is not done.
+/// Operations that were given to a device and are not done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct InFlight {
     pub operations: u64,
@@ -62,9 +62,9 @@ impl Drift {
     }
 
     /// Takes one of several operations in flight: with it, those before it are done. Their sizes may differ,
-    /// so what counts is the device time of all (`in_flight`). Of a device that does several at a time it says
-    /// something only if enough are in flight: else the time is the operation's latency, which is not what it
-    /// costs.
+    /// so what counts is the device time of all (`in_flight`). Of a device that does several at a time it
+    /// says something only if enough are in flight: else the time is the operation's latency, which is not
+    /// what it costs.
     pub fn handle_parallel(&mut self, now_ms: u64, charge: Charge, measured_ns: u64, in_flight: InFlight) {
         if charge == Charge::Sum || in_flight.operations >= SATURATED {
             self.handle(now_ms, Sample { modelled_ns: in_flight.cost_ns, measured_ns });

@@ -1,4 +1,5 @@
-//! What a read of a unit has the disk read, as the index knows before it: for those who plan the disk's time.
+//! Reads of the disk for a read of a unit, as the index knows them before: for those who plan the disk's
+//! time.
 
 use std::ops::Range;
 

@@ -3,17 +3,18 @@
 //! A fold reads the base's bytes and the deltas, verifies them, and appends a new base. It is an ordinary
 //! record: until it is durable, the deltas stand. A unit with damage is marked lost, and reads of it fail.
 //!
-//! The reads take the disk as long as those of a user. Where others need the disk as well, a thread of its own
-//! makes them, in turns ([`crate::threads::folder`]): a committer that read would hold up all writes.
+//! The reads take the disk as long as those of a user. Where others need the disk as well, a thread of its
+//! own makes them, in turns ([`crate::threads::folder`]): a committer that read would hold up all writes.
 
 use std::ops::Range;
 use std::sync::mpsc::SyncSender;
 
-use braid_layout::{EndBound, ObjectId, PartitionId};
+use braid_layout::EndBound;
 use bytes::Bytes;
 
 use crate::crc::block_crcs;
 use crate::error::Error;
+use crate::folded::{Folded, Key};
 use crate::format::LOG_BLOCK_U64;
 use crate::format::extent::{Extent, LogPosition};
 use crate::format::record::{Kind, Record, flags};
@@ -49,9 +50,6 @@ const TURN_BYTES: u64 = 1 << 20;
 /// The least bytes that are read of each source in a turn: less would be mostly positioning.
 const PIECE_MIN: u64 = 64 << 10;
 
-/// A parity unit.
-type Key = (PartitionId, ObjectId, u64);
-
 /// A base to write, and its sources.
 pub(crate) struct Job {
     key: Key,
@@ -59,15 +57,6 @@ pub(crate) struct Job {
     record: Record,
     parts: Few<Stored>,
     layers: Few<Stored>,
-}
-
-/// A base for the committer to write.
-pub(crate) struct Folded {
-    key: Key,
-    fold: Fold,
-    entry: Entry,
-    /// Told whether the base was written.
-    pub(crate) reply: SyncSender<bool>,
 }
 
 impl Committer {

@@ -29,6 +29,7 @@ mod disk_reads;
 mod error;
 mod files;
 mod fold;
+mod folded;
 pub mod format;
 mod header_cache;
 mod index;

@@ -19,7 +19,7 @@ use crate::store::{Identity, refuse_foreign};
 use crate::threads::checkpointer::Checkpointer;
 use crate::threads::cleaner::move_batch_bytes;
 use crate::threads::committer::{Committer, Heat};
-use crate::threads::folder::Folding;
+use crate::threads::folding::Folding;
 use crate::threads::shared::Shared;
 
 /// A store before its threads run.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::clean::move_batch::MoveBatch;
 use crate::commit_delay::CommitDelay;
 use crate::error::Error;
-use crate::fold::Folded;
+use crate::folded::Folded;
 use crate::mutation::{Mutation, MutationOutcome};
 use crate::mutex::{Condvar, Mutex};
 
@@ -298,7 +298,8 @@ impl State {
         (!self.is_hasty && !left.is_zero()).then_some(Some(left))
     }
 
-    /// Returns true if the committer has work that must not be delayed: moves or a base to commit, or the end.
+    /// Returns true if the committer has work that must not be delayed: moves or a base to commit, or the
+    /// end.
     fn is_pressing(&self) -> bool {
         self.batch.is_some() || self.fold.is_some() || self.closed
     }

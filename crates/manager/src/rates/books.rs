@@ -263,8 +263,8 @@ pub(crate) fn policy() -> Policy {
     Policy { operation_ns: OPERATION_NS, unit_bytes_max: UNIT_BYTES_MAX, ..Policy::default() }
 }
 
-/// The bound on lateness at these drives, in nanoseconds: that of their schedulers for operations of this many
-/// bytes, before the disk and, where its rate was told, before the rail.
+/// The bound on lateness at these drives, in nanoseconds: that of their schedulers for operations of this
+/// many bytes, before the disk and, where its rate was told, before the rail.
 pub(crate) fn lateness_ns(ledger: &Ledger, direction: DataDirection, carried: &Carried) -> u64 {
     let operation_bytes = u64::from(carried.operation_bytes);
     let of = |share: &DriveShare| {

@@ -10,6 +10,7 @@ pub(crate) mod checkpointer;
 pub(crate) mod cleaner;
 pub(crate) mod committer;
 pub(crate) mod folder;
+pub(crate) mod folding;
 mod idle;
 pub(crate) mod reclaim;
 pub(crate) mod shared;

@@ -13,7 +13,7 @@ use crate::index::locked::Locked;
 use crate::mutex::Mutex;
 use crate::queue::Queue;
 use crate::threads::checkpointer::Checkpointer;
-use crate::threads::folder::Folding;
+use crate::threads::folding::Folding;
 use crate::turns::{OwnWork, Turns};
 
 /// Everything of an open store but the log, which is the committer's alone.
