@@ -5,7 +5,7 @@
 //! does not fit. A scheduler before it decides only while these queues are short. Three things keep them
 //! short:
 //!
-//! - *Less is given out than the path carries* ([`SENT_PERMILLE`] of what frames leave for payload). A queue
+//! - *Less is given out than the path carries* (`SENT_PERMILLE` of what frames leave for payload). A queue
 //!   that has formed becomes shorter then, and what no scheduler gives out has room.
 //! - *What is given out is a piece*, not a request: the next piece may be another's.
 //! - *A sender may have only [`RailRate::window_bytes`] in flight* towards a drive on a connection.
