@@ -388,9 +388,7 @@ impl State {
             }
         }
     }
-}
 
-impl State {
     /// Device time of these reads, each of which is taken for one of their average size.
     fn reads_ns(&self, disk: DiskReads) -> u64 {
         let reads = disk.reads.max(1);

@@ -347,21 +347,18 @@ impl Unit {
     /// The base that folding would write (R6). `None` if there is nothing to fold, while a stripe record is
     /// pending, and in a lost unit.
     pub(crate) fn fold(&self) -> Option<Fold> {
-        if self.pending.is_some() || self.lost.is_some() {
-            return None;
-        }
         self.fold_of(Cut::Settled)
     }
 
     /// The base that folding would have written when these were the settled versions.
     pub(crate) fn fold_to(&self, cover: &[Version]) -> Option<Fold> {
-        if self.pending.is_some() || self.lost.is_some() {
-            return None;
-        }
         self.fold_of(Cut::Exactly(cover))
     }
 
     fn fold_of(&self, cut: Cut<'_>) -> Option<Fold> {
+        if self.pending.is_some() || self.lost.is_some() {
+            return None;
+        }
         let found = self.cut(cut, &(0..u32::MAX))?;
         let from = found.layers.iter().map(|layer| layer.from).min()?;
         let to = found.layers.iter().map(|layer| layer.to).max()?;

@@ -281,6 +281,24 @@ fn a_base_whose_unit_was_written_meanwhile_is_dropped() {
     assert!(recovery.damaged_count == 0 && parity.is_in(&store, "reopened"), "{recovery:?}");
 }
 
+#[test]
+fn a_base_that_cannot_be_written_is_not_made_again_and_again() {
+    let (disk, store, turns, parity) = waiting();
+    let asked = || turns.state.lock().expect("no holder panics").0.len();
+    let written = disk.operations(On::Write);
+    disk.inject(On::Write, written..written + 1_000_000, Fault::NoSpace);
+    turns.let_in();
+    until("the base is not made", || asked() > 1);
+    // Each try asks for two turns.
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(asked() < 10, "{} turns were asked for", asked());
+    assert!(!is_folded(&store) && parity.is_in(&store, "not folded"));
+    disk.well_again();
+    // Each turn of the committer calls again.
+    until("it is not folded", || store.commit(Mutation::Flush).is_ok() && is_folded(&store));
+    assert!(parity.is_in(&store, "folded"));
+}
+
 /// A base is made piece by piece. Deltas begin and end anywhere in the pieces.
 #[test]
 fn a_base_that_takes_several_turns_has_the_bytes_of_all_its_deltas() {
