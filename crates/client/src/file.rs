@@ -381,15 +381,17 @@ impl File {
         }
         let _no_writes = writer.cuts.write().await;
         let mut tries = Tries::new(self.handle.client.config().patience);
+        let mut in_vain = 0_u8;
         loop {
             // Other writers of the file wait meanwhile.
             let view = self.handle.view();
             let takes_turn = view.shared;
             if takes_turn {
-                self.handle.take_turn(&view).await?;
+                self.handle.take_turn(&view, in_vain).await?;
             }
             let done = self.set_len_alone(writer, size).await;
             if done.as_ref().is_err_and(is_stale) && tries.again().await {
+                in_vain = in_vain.saturating_add(1);
                 self.handle.refresh(&view).await?;
                 continue;
             }

@@ -211,20 +211,20 @@ impl Handle {
 
     /// A view newer than `seen`: requested, unless another request has brought one already.
     pub(crate) async fn refresh(&self, seen: &Arc<FileView>) -> Result<Arc<FileView>> {
-        self.ask(seen, Turn::Any).await
+        self.ask(seen, Turn::Any, 0).await
     }
 
-    /// Has the file for this handle alone, for a while.
-    pub(crate) async fn take_turn(&self, seen: &Arc<FileView>) -> Result<Arc<FileView>> {
-        self.ask(seen, Turn::Take).await
+    /// Has the file for this handle alone, for a while: longer, the more turns ended before they were of use.
+    pub(crate) async fn take_turn(&self, seen: &Arc<FileView>, in_vain: u8) -> Result<Arc<FileView>> {
+        self.ask(seen, Turn::Take, in_vain).await
     }
 
     /// Ends the turn of [`Handle::take_turn`]: other handles have the file again too.
     pub(crate) async fn give_turn(&self) -> Result<Arc<FileView>> {
-        self.ask(&self.view(), Turn::Give).await
+        self.ask(&self.view(), Turn::Give, 0).await
     }
 
-    async fn ask(&self, seen: &Arc<FileView>, turn: Turn) -> Result<Arc<FileView>> {
+    async fn ask(&self, seen: &Arc<FileView>, turn: Turn, in_vain: u8) -> Result<Arc<FileView>> {
         let _turn = self.gate.acquire().await.expect("it is never closed");
         let now = self.view();
         let is_newer = !Arc::ptr_eq(&now, seen);
@@ -235,12 +235,12 @@ impl Handle {
         let lease = now.lease;
         let holder = self.holder;
         let reservation = now.promise.map_or(ReservationId::NONE, |promise| promise.reservation);
-        let refresh = |access| Refresh { file, access, lease, holder, turn, reservation }.into();
+        let refresh = |access| Refresh { file, access, lease, holder, turn, in_vain, reservation }.into();
         let request: ControlRequest = match self.purpose {
             Purpose::Read => refresh(Access::Read),
             Purpose::Write => refresh(Access::Write),
-            Purpose::Heal => BeginHeal { file, comparison: 0, filling: false }.into(),
-            Purpose::Fill => BeginHeal { file, comparison: 0, filling: true }.into(),
+            Purpose::Heal => BeginHeal { file, comparison: 0, filling: false, in_vain: 0 }.into(),
+            Purpose::Fill => BeginHeal { file, comparison: 0, filling: true, in_vain: 0 }.into(),
         };
         let answer = self.client.ask_manager(&self.subject, request).await;
         match answer.map_err(|error| self.lease_error(error))? {

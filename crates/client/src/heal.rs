@@ -52,7 +52,7 @@ const NOW: Duration = Duration::from_secs(3);
 /// Units asked for by name at a time.
 const NAMED: usize = 2048;
 /// Maximum number of comparisons of a file whose generation keeps rising; after them it is left for later.
-const ROUNDS_MAX: u32 = 32;
+const ROUNDS_MAX: u8 = 32;
 /// Maximum number of tries to compile and read a plan set, each without the columns that did not deliver.
 const TRIES_MAX: u32 = 4;
 
@@ -116,11 +116,11 @@ impl Client {
         let subject = format!("file number {file}");
         let drive = self.config().credentials.drive;
         let mut after = Duration::ZERO;
-        for _ in 0..ROUNDS_MAX {
+        for in_vain in 0..ROUNDS_MAX {
             // A random number for each round, so that no message of another process of the drive is taken for
             // one of this process.
             let comparison = random()?;
-            let begin = BeginHeal { file, comparison, filling: false };
+            let begin = BeginHeal { file, comparison, filling: false, in_vain };
             let opened = match self.ask_manager(&subject, begin).await {
                 Ok(ControlReply::Opened(opened)) => opened,
                 Ok(other) => return Err(unexpected(&subject, &other)),

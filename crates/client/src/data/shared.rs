@@ -28,13 +28,14 @@ const UNITS_AT_ONCE: usize = 16;
 
 impl Handle {
     /// Writes a chunk, unit by unit. Returns [`Written::NewLease`] if it cannot be written as unit writes, or
-    /// not any more.
+    /// not any more. `in_vain`: turns for this chunk that ended before it was written.
     pub(crate) async fn write_units(
         &self,
         side: &WriteSide,
         chunk: &SegmentChunk,
         place: Option<&ReservedPlace>,
         data: &[u8],
+        in_vain: u8,
     ) -> Result<Written> {
         let view = self.view();
         let segment = &view.layout.segments()[chunk.segment];
@@ -45,7 +46,7 @@ impl Handle {
             rest = tail;
             let range = piece.file_offset..piece.file_offset + u64::from(piece.len());
             async move {
-                match self.write_one(side, chunk.segment, range, place, head).await {
+                match self.write_one(side, chunk.segment, range, place, head, in_vain).await {
                     Ok(Written::Acknowledged) => Ok(()),
                     Ok(Written::NewLease) => Err(None),
                     Err(error) => Err(Some(error)),
@@ -67,6 +68,7 @@ impl Handle {
         range: Range<u64>,
         place: Option<&ReservedPlace>,
         data: &[u8],
+        in_vain: u8,
     ) -> Result<Written> {
         let mut patience = Patience::new(self);
         loop {
@@ -96,7 +98,7 @@ impl Handle {
                 Ok(set) => set,
                 Err(PlanError::ColumnOut { .. }) => {
                     drop(permit);
-                    return self.in_turn().await;
+                    return self.in_turn(in_vain).await;
                 }
                 Err(error) => return Err(self.plan_error(&error)),
             };
@@ -111,17 +113,17 @@ impl Handle {
                 UnitEnd::NewLease => {}
                 UnitEnd::ColumnOut => {
                     drop(permit);
-                    return self.in_turn().await;
+                    return self.in_turn(in_vain).await;
                 }
             }
         }
     }
 
     /// Takes a turn: the handle has the file alone, for a write that cannot be a unit write.
-    async fn in_turn(&self) -> Result<Written> {
+    async fn in_turn(&self, in_vain: u8) -> Result<Written> {
         let view = self.view();
         if view.shared {
-            self.take_turn(&view).await?;
+            self.take_turn(&view, in_vain).await?;
         }
         Ok(Written::NewLease)
     }

@@ -12,6 +12,7 @@ mod source;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use braid_layout::{Column, ColumnMask, Role, Stripe, Version};
 use braid_plan::{Body, Target, Write};
@@ -41,6 +42,9 @@ const UNMENDED_MAX: u32 = 6;
 /// Maximum number of times that the damaged units of a write are rewritten: a drive that reports more of them
 /// each time does not keep what it is sent.
 const MENDED_MAX: u32 = 3;
+
+/// Pause before the next try of a handle that has the file alone.
+const IN_TURN: Duration = Duration::from_millis(1);
 
 /// End of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +84,7 @@ impl Handle {
         data: &[u8],
     ) -> Result<()> {
         let mut tries = Tries::new(self.client.shared.config.patience);
+        let mut in_vain = 0_u8;
         loop {
             side.check(&self.subject)?;
             let view = self.view();
@@ -88,16 +93,21 @@ impl Handle {
             }
             let written = match (view.shared, body) {
                 (true, Body::Zeros) => {
-                    self.take_turn(&view).await?;
+                    self.take_turn(&view, in_vain).await?;
                     Written::NewLease
                 }
-                (true, Body::Buffer { .. }) => self.write_units(side, &chunk, place, data).await?,
+                (true, Body::Buffer { .. }) => self.write_units(side, &chunk, place, data, in_vain).await?,
                 (false, _) => self.write_stripes(side, &view, &chunk, body, data).await?,
             };
             if written == Written::Acknowledged {
                 return Ok(());
             }
-            if !tries.again().await {
+            // A shared lease was left for a turn, which is in vain if another has to be taken.
+            in_vain = in_vain.saturating_add(u8::from(view.shared));
+            // A turn that has begun goes on while its holder waits.
+            let has_turn = !self.view().shared;
+            let again = if has_turn { tries.again_in(IN_TURN).await } else { tries.again().await };
+            if !again {
                 let why = "the file's lease kept changing";
                 return Err(self.timed_out(&Patience::new(self), why));
             }

@@ -36,7 +36,7 @@ use crate::view::FileView;
 pub(super) async fn fill_file(client: &Client, file: FileId, tally: &HealTally) -> Result<()> {
     let subject = format!("file number {file}");
     for _ in 0..ROUNDS_MAX {
-        let begin = BeginHeal { file, comparison: 0, filling: true };
+        let begin = BeginHeal { file, comparison: 0, filling: true, in_vain: 0 };
         let target = open(client, &subject, Purpose::Fill, begin.into()).await?;
         let refresh = Refresh {
             file,
@@ -44,6 +44,7 @@ pub(super) async fn fill_file(client: &Client, file: FileId, tally: &HealTally) 
             lease: Lease(0),
             holder: HolderId::NONE,
             turn: Turn::Any,
+            in_vain: 0,
             reservation: ReservationId::NONE,
         };
         let source = open(client, &subject, Purpose::Read, refresh.into()).await?;

@@ -36,11 +36,13 @@ impl Client {
         tally: &HealTally,
     ) -> Result<Vec<(DamagedAt, String)>> {
         let subject = format!("file number {file}");
-        let opened =
-            match self.ask_manager(&subject, BeginHeal { file, comparison: 0, filling: false }).await? {
-                ControlReply::Opened(opened) => opened,
-                other => return Err(unexpected(&subject, &other)),
-            };
+        let opened = match self
+            .ask_manager(&subject, BeginHeal { file, comparison: 0, filling: false, in_vain: 0 })
+            .await?
+        {
+            ControlReply::Opened(opened) => opened,
+            other => return Err(unexpected(&subject, &other)),
+        };
         let handle = Handle::new(self.clone(), subject, Purpose::Heal, HolderId::NONE, opened)?;
         let heal = Heal {
             handle: &handle,

@@ -89,6 +89,7 @@ pub(crate) async fn grants(cluster: &Cluster, file: FileId, lease: Lease, holder
         lease,
         holder,
         turn: Turn::Any,
+        in_vain: 0,
         reservation: ReservationId::NONE,
     };
     match manager(cluster).await.call(&refresh.into()).await.expect("it is open") {

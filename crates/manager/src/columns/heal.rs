@@ -71,6 +71,11 @@ pub(crate) async fn begin(core: &Arc<Core>, asker: DriveId, request: BeginHeal) 
     let olds = olds_of(core, asker);
     must_be_up(core, target)?;
     let _turn = core.lock_file(file).await?;
+    if request.in_vain > 0
+        && let Some(turns) = core.leases().turns(file)
+    {
+        turns.calm(request.in_vain, core.running_ms());
+    }
     let (inode, moves) =
         core.read(move |_, tx| Ok((inodes::get(tx, file)?, inodes::moves(tx, file)?))).await?;
     let gone: Vec<ComponentPlace> = moves.iter().filter(|at| olds.contains(&at.drive)).copied().collect();
@@ -152,7 +157,11 @@ pub(crate) async fn end(core: &Arc<Core>, asker: DriveId, request: EndHeal) -> R
     let ended = lease_of(core, file, &inode);
     let lost = hold_lapsed(core, &inode);
     let change: procedure::Change = Arc::new(move |_, tx, file, inode| ready(tx, file, inode, asker));
-    run(core, file, Cause { lease: ended, lost, change: Some(change) }).await.map(drop)
+    run(core, file, Cause { lease: ended, lost, change: Some(change) }).await?;
+    if let Some(turns) = core.leases().turns(file) {
+        turns.end_calm();
+    }
+    Ok(())
 }
 
 /// The drive that stands for a name now, and the drives that it has replaced.

@@ -209,7 +209,7 @@ pub async fn still_open(
 
 /// New capabilities for an open file.
 pub async fn refresh(core: &Arc<Core>, request: Refresh) -> Result<Opened, Refusal> {
-    let Refresh { file, access, lease, holder, turn, reservation } = request;
+    let Refresh { file, access, lease, holder, turn, in_vain, reservation } = request;
     if access == Access::Read {
         return reader(core, file).await;
     }
@@ -234,7 +234,7 @@ pub async fn refresh(core: &Arc<Core>, request: Refresh) -> Result<Opened, Refus
         turns.give();
     }
     let inode = match turn {
-        Turn::Take => sharing::take_turn(core, file, inode, holder).await?,
+        Turn::Take => sharing::take_turn(core, file, inode, holder, in_vain).await?,
         Turn::Any | Turn::Give => sharing::take_part(core, file, inode, holder).await?,
     };
     renew_lease(core, file, lease, holder)?;

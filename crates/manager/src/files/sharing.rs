@@ -148,12 +148,14 @@ pub(crate) async fn take_part(
     change(core, file, &inode, RecordedLease::Live, becomes, parts).await
 }
 
-/// Gives the holder the file for itself for a while. The caller holds the file's lock.
+/// Gives the holder the file for itself for a while. `in_vain`: number of its turns that ended before the write
+/// for which it wants this one was done. The caller holds the file's lock.
 pub(crate) async fn take_turn(
     core: &Arc<Core>,
     file: FileId,
     inode: InodeRecord,
     holder: HolderId,
+    in_vain: u8,
 ) -> Result<InodeRecord, Refusal> {
     if inode.is_parted() {
         // In its part the holder can do all that a turn is for.
@@ -167,7 +169,7 @@ pub(crate) async fn take_turn(
         change(core, file, &inode, RecordedLease::Live, Becomes::Exclusive(holder), parts).await?
     };
     if let Some(turns) = core.leases().turns(file) {
-        turns.begin(holder, core.running_ms());
+        turns.begin(holder, in_vain, core.running_ms());
     }
     Ok(inode)
 }

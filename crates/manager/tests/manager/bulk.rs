@@ -103,6 +103,7 @@ async fn what_may_not_be_in_a_batch_is_refused_by_itself() {
         lease,
         holder: HolderId(7),
         turn: Turn::Take,
+        in_vain: 0,
         reservation: ReservationId::NONE,
     };
     items.insert(2, BatchItem::new(&none, &refresh.into()));

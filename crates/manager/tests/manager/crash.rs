@@ -154,7 +154,7 @@ async fn workload(client: &mut Client, drives: &[FakeDrive]) {
 
 async fn heal(drive: &FakeDrive, file: &Opened) {
     for _ in 0..200 {
-        match drive.ask(BeginHeal { file: file.stat.file, comparison: 1, filling: false }).await {
+        match drive.ask(BeginHeal { file: file.stat.file, comparison: 1, filling: false, in_vain: 0 }).await {
             Ok(ControlReply::Opened(opened)) => {
                 let file = opened.stat.file;
                 let g = opened.stat.g;

@@ -39,7 +39,7 @@ async fn fill(client: &mut Client, drives: &[FakeDrive]) {
         }
         for row in left.rows {
             for drive in drives {
-                let begin = BeginHeal { file: row.file, comparison: 0, filling: true };
+                let begin = BeginHeal { file: row.file, comparison: 0, filling: true, in_vain: 0 };
                 if let Ok(ControlReply::Opened(opened)) = drive.ask(begin).await {
                     assert!(opened.filling.is_some() && opened.stat.segments.len() == 1);
                     let file = opened.stat.file;
@@ -121,6 +121,7 @@ async fn a_drive_reads_no_file_that_it_does_not_fill() {
             lease: Default::default(),
             holder: HolderId::NONE,
             turn: Turn::Any,
+            in_vain: 0,
             reservation: ReservationId::NONE,
         };
         match drives[0].ask(read).await {

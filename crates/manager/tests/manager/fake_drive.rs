@@ -136,7 +136,7 @@ impl FakeDrive {
     pub(crate) async fn begin_comparison(&self, file: FileId, comparison: u64) -> Result<Opened, Refusal> {
         let until = tokio::time::Instant::now() + Duration::from_secs(20);
         loop {
-            match self.ask(BeginHeal { file, comparison, filling: false }).await {
+            match self.ask(BeginHeal { file, comparison, filling: false, in_vain: 0 }).await {
                 Ok(ControlReply::Opened(opened)) => return Ok(opened),
                 Err(TransportError::Refusal(refusal))
                     if matches!(refusal.reason, Reason::Busy | Reason::NoDrive | Reason::NotLeading)

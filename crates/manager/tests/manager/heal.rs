@@ -31,6 +31,7 @@ async fn a_heal_takes_no_lease_and_one_that_broke_off_leaves_the_column_joining(
         lease: file.lease,
         holder: HolderId(7),
         turn: Turn::Any,
+        in_vain: 0,
         reservation: ReservationId::NONE,
     };
     let view = client.opened(refresh).await;

@@ -14,7 +14,7 @@ async fn begun(cluster: &Cluster, client: &mut Client) -> (Opened, FakeDrive, Op
     client.done(release(&file, true)).await;
     let asked = Relayout { at: NamePlace::of("main", "f"), shape: Some(MIRROR) };
     client.ask(asked).await.unwrap();
-    let begin = BeginHeal { file: file.stat.file, comparison: 0, filling: true };
+    let begin = BeginHeal { file: file.stat.file, comparison: 0, filling: true, in_vain: 0 };
     let began = || async {
         for drive in &cluster.drives {
             if let Ok(ControlReply::Opened(filled)) = drive.ask(begin.clone()).await {

@@ -6,6 +6,7 @@ use braid_layout::{Column, HolderId, Lease, ReservationId};
 use braid_wire::Reason;
 use braid_wire::control::*;
 
+use crate::failures::put_all;
 use crate::fake::{CLIENT_LEASE_MS, Client, Cluster, ends_at, lost, no_shape, open, opened, raid5, release};
 
 const ONE: HolderId = HolderId(7);
@@ -23,6 +24,7 @@ fn refresh(file: &Opened, holder: HolderId, turn: Turn) -> Refresh {
         lease: file.lease,
         holder,
         turn,
+        in_vain: 0,
         reservation: ReservationId::NONE,
     }
 }
@@ -167,6 +169,35 @@ async fn a_turn_is_exclusive_and_others_have_the_file_back_after_it() {
     assert_eq!(client.refused(refresh(&file, ONE, Turn::Any)).await.reason, Reason::Busy);
     client.done(cut(2, Cut::Ends)).await;
     assert!(client.opened(refresh(&file, ONE, Turn::Any)).await.shared);
+}
+
+#[tokio::test]
+async fn a_turn_after_vain_ones_is_longer_and_while_a_heal_has_calm_none_begins() {
+    let cluster = Cluster::new(4, raid5(3)).await;
+    let mut client = cluster.manager.client().await;
+    let file = client.create("f").await;
+    put_all(&cluster, &file);
+    by(&mut client, OTHER).await;
+    let long = Refresh { in_vain: 9, ..refresh(&file, ONE, Turn::Take) };
+    let turn = client.opened(long).await;
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    assert_eq!(client.refused(refresh(&file, OTHER, Turn::Any)).await.reason, Reason::Busy);
+    client.opened(refresh(&turn, ONE, Turn::Give)).await;
+    let shared = client.opened(refresh(&file, OTHER, Turn::Any)).await;
+    assert!(shared.shared);
+    let dead = cluster.of(&file, 0).clone();
+    dead.kill();
+    client.patient(ReportLost { holder: OTHER, ..lost(&shared, &[0]) }).await.unwrap();
+    dead.start().await;
+    client.until_up(&[&dead]).await;
+    dead.begin_heal(file.stat.file).await.unwrap();
+    let again = BeginHeal { file: file.stat.file, comparison: 2, filling: false, in_vain: 9 };
+    let ControlReply::Opened(heal) = dead.ask(again).await.unwrap() else { panic!("no view") };
+    for _ in 0..2 {
+        assert_eq!(client.refused(refresh(&shared, OTHER, Turn::Take)).await.reason, Reason::Busy);
+    }
+    dead.end_heal(&heal).await.unwrap();
+    assert!(!client.opened(refresh(&shared, OTHER, Turn::Take)).await.shared);
 }
 
 #[tokio::test]

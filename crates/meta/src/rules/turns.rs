@@ -5,12 +5,19 @@
 //! the file to the others for as long as it had the file, before it gets another. If a holder that needs no
 //! turn ended the turn, the rest wait for theirs as long: else turns would follow each other with no time in
 //! between in which that holder gets its write done.
+//!
+//! A write that takes longer than a turn would never be done: each end of a turn has it sent anew. So a holder
+//! whose turns ended in vain gets a longer one. Likewise a heal that takes longer than a turn would begin its
+//! comparison anew with each: it may have *calm*, in which no turn begins or ends. After calm there is none
+//! for as long.
 
 use braid_layout::HolderId;
 
 /// Minimum time, in milliseconds, for which a holder that took the file for itself has it, if others want it
 /// too.
 pub const TURN_MS: u64 = 500;
+/// Maximum of that time, for a holder whose turns before ended in vain, and of calm.
+pub const LONG_TURN_MS: u64 = 8000;
 /// Maximum time, in milliseconds, after which a refused holder is to ask again: turns are often given back
 /// early.
 pub const AGAIN_MS_MAX: u64 = 100;
@@ -26,6 +33,7 @@ pub struct Turns {
     /// Holders that wait, in the order in which they came, each with the time of its last request.
     waiting: Vec<(HolderId, u64)>,
     rest: Option<Rest>,
+    calm: Option<Calm>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -33,6 +41,21 @@ struct Turn {
     holder: HolderId,
     began_ms: u64,
     until_ms: u64,
+    /// Duration from its last extension, in milliseconds.
+    length_ms: u64,
+}
+
+/// The time in which no turn begins or ends, so that a heal can finish.
+#[derive(Debug, Clone, Copy)]
+struct Calm {
+    until_ms: u64,
+    /// End of the time after it in which there is no other.
+    rest_until_ms: u64,
+}
+
+/// Duration, in milliseconds, of a turn or of calm that was in vain this many times.
+fn length_ms(in_vain: u8) -> u64 {
+    (TURN_MS << in_vain.min(8)).min(LONG_TURN_MS)
 }
 
 /// The time after a turn in which its holder gets no other.
@@ -47,11 +70,28 @@ struct Rest {
 }
 
 impl Turns {
-    /// Begins, or extends, the turn of a holder.
-    pub fn begin(&mut self, holder: HolderId, now_ms: u64) {
+    /// Begins, or extends, the turn of a holder. `in_vain`: number of its turns that ended before the write
+    /// for which it wants this one was done.
+    pub fn begin(&mut self, holder: HolderId, in_vain: u8, now_ms: u64) {
         let before = self.now.filter(|turn| turn.holder == holder);
         let began_ms = before.map_or(now_ms, |turn| turn.began_ms);
-        self.now = Some(Turn { holder, began_ms, until_ms: now_ms + TURN_MS });
+        let length_ms = length_ms(in_vain);
+        self.now = Some(Turn { holder, began_ms, until_ms: now_ms + length_ms, length_ms });
+    }
+
+    /// Begins calm for a heal, unless there was some not long ago. `in_vain`: number of its comparisons that
+    /// ended because the file's generation rose.
+    pub fn calm(&mut self, in_vain: u8, now_ms: u64) {
+        if self.calm.is_none_or(|calm| calm.rest_until_ms <= now_ms) {
+            let length_ms = length_ms(in_vain);
+            let until_ms = now_ms + length_ms;
+            self.calm = Some(Calm { until_ms, rest_until_ms: until_ms + length_ms });
+        }
+    }
+
+    /// Ends calm early: the heal is done.
+    pub fn end_calm(&mut self) {
+        self.calm = None;
     }
 
     /// Gives the turn back early: others need not wait for its end.
@@ -74,10 +114,11 @@ impl Turns {
         self.waiting.retain(|(_, asked_ms)| now_ms < asked_ms + WAITS_MS);
         let left_ms = self.other(holder).map_or(0, |turn| turn.until_ms.saturating_sub(now_ms));
         let is_next = self.waiting.first().is_none_or(|(first, _)| *first == holder);
-        let wait_ms = match (left_ms, others_share) {
+        let calm_ms = self.calm.map_or(0, |calm| calm.until_ms.saturating_sub(now_ms));
+        let wait_ms = match (left_ms.max(calm_ms), others_share) {
             (0, true) => rest_ms,
             (0, false) if !is_next => NEXT_MS,
-            _ => left_ms.min(AGAIN_MS_MAX),
+            (left_ms, _) => left_ms.min(AGAIN_MS_MAX),
         };
         if wait_ms > 0 {
             match self.waiting.iter_mut().find(|(who, _)| *who == holder) {
@@ -88,7 +129,7 @@ impl Turns {
         }
         self.has_it(holder);
         if let Some(turn) = self.other(holder) {
-            let had_ms = now_ms.saturating_sub(turn.began_ms).min(TURN_MS);
+            let had_ms = now_ms.saturating_sub(turn.began_ms).min(turn.length_ms);
             let shares = (!takes_turn).then_some(holder);
             let rest = Rest { until_ms: now_ms + had_ms, had_it: turn.holder, shares };
             (self.now, self.rest) = (None, Some(rest));
@@ -124,7 +165,7 @@ mod tests {
     fn turns() -> Turns {
         let mut turns = Turns::default();
         assert_eq!(turns.ask(A, true, 1000), Ok(()));
-        turns.begin(A, 1000);
+        turns.begin(A, 0, 1000);
         turns
     }
 
@@ -134,7 +175,7 @@ mod tests {
         assert_eq!(turns.ask(B, false, 1000), Err(AGAIN_MS_MAX));
         assert_eq!(turns.ask(B, false, 999 + TURN_MS), Err(1), "just as it ends");
         assert_eq!(turns.ask(B, false, 1000 + TURN_MS), Ok(()));
-        turns.begin(B, 1600);
+        turns.begin(B, 0, 1600);
         turns.give();
         assert_eq!(turns.ask(A, false, 1601), Ok(()));
     }
@@ -147,10 +188,10 @@ mod tests {
         }
         // The turn is over, and the one that came second asks before the first.
         assert_eq!((turns.ask(B, true, 1500), turns.ask(C, true, 1510)), (Err(NEXT_MS), Ok(())));
-        turns.begin(C, 1510);
+        turns.begin(C, 0, 1510);
         assert!(turns.ask(A, true, 1520).is_err() && turns.ask(B, true, 1600).is_err());
         assert_eq!((turns.ask(A, true, 2010), turns.ask(B, true, 2011)), (Err(NEXT_MS), Ok(())));
-        turns.begin(B, 2011);
+        turns.begin(B, 0, 2011);
         assert!(turns.ask(C, true, 2300).is_err() && turns.ask(A, true, 2400).is_err());
         assert_eq!((turns.ask(C, true, 2511), turns.ask(A, true, 2511)), (Err(NEXT_MS), Ok(())));
     }
@@ -160,7 +201,7 @@ mod tests {
         let mut turns = turns();
         assert!(turns.ask(B, true, 1001).is_err() && turns.ask(C, true, 1100).is_err());
         assert!(turns.ask(C, true, 1999).is_err() && turns.ask(C, true, 2001).is_ok());
-        turns.begin(C, 2001);
+        turns.begin(C, 0, 2001);
         assert!(turns.ask(A, false, 2002).is_err() && turns.ask(B, false, 2003).is_err());
         turns.has_it(A);
         assert_eq!(turns.ask(B, false, 2001 + TURN_MS), Ok(()));
@@ -186,9 +227,39 @@ mod tests {
             (turns.ask(A, true, 8990 + TURN_MS), turns.ask(A, true, 9000 + TURN_MS)),
             (Err(10), Ok(()))
         );
-        turns.begin(A, 9500);
+        turns.begin(A, 0, 9500);
         turns.give();
         assert_eq!((turns.ask(B, false, 9507), turns.ask(A, true, 9510)), (Ok(()), Err(4)), "a short one");
         assert_eq!(turns.ask(A, true, 9514), Ok(()));
+    }
+
+    #[test]
+    fn a_holder_whose_turns_were_in_vain_has_a_longer_one() {
+        let mut turns = Turns::default();
+        for (in_vain, length_ms) in [(0, TURN_MS), (1, 2 * TURN_MS), (4, LONG_TURN_MS), (255, LONG_TURN_MS)] {
+            turns.begin(A, in_vain, 1000);
+            assert!(turns.ask(B, true, 999 + length_ms).is_err(), "{in_vain}");
+        }
+        assert_eq!(turns.ask(B, true, 1000 + LONG_TURN_MS), Ok(()));
+        assert_eq!(
+            turns.ask(A, true, 999 + 2 * LONG_TURN_MS),
+            Err(1),
+            "it leaves the file to others as long"
+        );
+        assert_eq!(turns.ask(A, true, 1000 + 2 * LONG_TURN_MS), Ok(()));
+    }
+
+    #[test]
+    fn in_calm_nobody_gets_a_turn_or_ends_one() {
+        let mut turns = turns();
+        turns.calm(1, 1400);
+        assert_eq!(turns.ask(B, false, 1399 + 2 * TURN_MS), Err(1), "its turn is over, and stays");
+        assert_eq!(turns.ask(B, false, 1400 + 2 * TURN_MS), Ok(()));
+        turns.calm(4, 1399 + 4 * TURN_MS);
+        assert_eq!(turns.ask(C, true, 1399 + 4 * TURN_MS), Ok(()), "others have the file for as long");
+        turns.calm(4, 1400 + 4 * TURN_MS);
+        assert!(turns.ask(C, true, 1399 + 4 * TURN_MS + LONG_TURN_MS).is_err());
+        turns.end_calm();
+        assert_eq!(turns.ask(C, true, 1400 + 4 * TURN_MS), Ok(()));
     }
 }

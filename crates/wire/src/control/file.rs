@@ -231,6 +231,9 @@ record! {
         holder: HolderId,
         /// The request about turns, if any.
         turn: Turn,
+        /// Number of turns of this holder that ended before the write was done for which it takes one: the
+        /// next is longer.
+        in_vain: u8,
         /// The reservation under which the file is open, if any. It is asked for again only where the file
         /// has no name yet; else the place of the file decides, as it does at an open.
         reservation: ReservationId,
@@ -446,6 +449,9 @@ record! {
         /// True if the request is about the columns of a new layout, which the drive fills with the file's
         /// bytes.
         filling: bool,
+        /// Number of comparisons that came to nothing because the generation rose meanwhile. If it is not 0,
+        /// writers that take turns wait a while, so that the next one comes to its end.
+        in_vain: u8,
     }
 }
 
