@@ -6,10 +6,11 @@ use std::sync::Arc;
 use braid_admission::{About, NewFiles};
 use braid_layout::{DriveId, ReservationId};
 use braid_meta::records::inodes;
-use braid_meta::records::schema::{DriveShare, ReservationRecord, key};
+use braid_meta::records::schema::{DriveShare, EntryRecord, InodeRecord, ReservationRecord, key};
 use braid_meta::records::tx::Tx;
 use braid_meta::rules::reservations::Target;
 use braid_meta::tree::shapes::from_spec;
+use braid_wire::control::EntryKind;
 use braid_wire::{Reason, Refusal};
 
 use crate::core::Core;
@@ -65,6 +66,11 @@ pub(crate) async fn follow(
     for drive in &mut record.drives {
         *drive = core.drives().successor(*drive);
     }
+    let planned = record.drives.clone();
+    let target = record.clone();
+    if let Some(drives) = core.read(move |_, tx| lies_on(tx, &target)).await? {
+        record.drives = drives;
+    }
     let looked_at = record.clone();
     let about = match core.read(move |core, tx| about(core, tx, &looked_at)).await? {
         Found::Files(about) => about,
@@ -86,6 +92,8 @@ pub(crate) async fn follow(
         // Drives that are only away hold the promise too: they come back.
         let known = on_successors(core, &record.booked);
         record.booked = entered.onto(&drives_of(&about), &known);
+    } else {
+        record.drives = planned;
     }
     if entered.is_whole {
         record.operation_bytes = entered.carried.operation_bytes;
@@ -108,7 +116,7 @@ pub(crate) async fn follow(
     let risk = if entered.is_booked {
         books.risk(&core.drives(), core.now_ms(), &record)
     } else {
-        "files below it lie on drives that have no room for the rate: those are read as best effort"
+        "files of it lie on drives that have no room for the rate: those are read and written as best effort"
             .to_owned()
     };
     note_risk(core, id, risk);
@@ -148,6 +156,26 @@ enum Found {
     Nothing,
     /// There are too many, or they cannot be read; the text says why.
     Unknown(String),
+}
+
+/// The drives of a planned file that was made and lies on others now, as columns of it have moved: the plan
+/// moves with them. `None`: it lies where it was planned, or what is there is no such file.
+fn lies_on(tx: &Tx, record: &ReservationRecord) -> Result<Option<Vec<DriveId>>, Refusal> {
+    if record.drives.is_empty() {
+        return Ok(None);
+    }
+    let file = match Target::of(record) {
+        Target::Node(file) => Some(file),
+        Target::Name(directory, name) => {
+            tx.record::<EntryRecord>(&key::entry(directory, &name))?.map(|entry| entry.file)
+        }
+    };
+    let Some(file) = file else { return Ok(None) };
+    let inode = inodes::find(tx, file)?.filter(|inode| inode.kind == EntryKind::File);
+    let segments = inode.iter().flat_map(InodeRecord::in_force).collect::<Vec<_>>();
+    let [segment] = segments.as_slice() else { return Ok(None) };
+    let is_other = segment.shape == record.shape && segment.drives != record.drives;
+    Ok(is_other.then(|| segment.drives.clone()))
 }
 
 /// The files of a reservation.

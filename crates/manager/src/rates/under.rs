@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use braid_layout::{ColumnMask, DriveId, FileId, ReservationId, Shape};
-use braid_meta::records::schema::{InodeRecord, ReservationRecord, key};
+use braid_meta::records::schema::{InodeRecord, ReservationRecord, SegmentRecord, key};
 use braid_meta::records::tx::Tx;
+use braid_meta::rules::reservations::Target;
 use braid_meta::rules::space::takes_columns;
 use braid_meta::tree::view::Opener;
 use braid_wire::Refusal;
@@ -13,6 +14,7 @@ use braid_wire::capability::DataDirection;
 use braid_wire::control::{DriveState, NamePlace, ShapeSpec};
 
 use crate::core::Core;
+use crate::rates::follow::follow;
 
 /// The reservation that an open is under. The first open claims it.
 pub(crate) async fn over(
@@ -37,10 +39,38 @@ pub(crate) async fn over(
         })
         .await?;
     let now_ms = core.now_ms();
-    match found.filter(|record| record.ends_ms > now_ms) {
-        Some(record) if record.claim_until_ms != 0 => claim(core, record.reservation).await,
+    let found = match found.filter(|record| record.ends_ms > now_ms) {
+        Some(record) if record.claim_until_ms != 0 => claim(core, record.reservation).await?,
+        found => found,
+    };
+    match found {
+        Some(record) if has_moved(&record, file, inode) => follow_now(core, record).await,
         found => Ok(found),
     }
+}
+
+/// Returns true if the reservation is for this file alone, and it has columns on drives that promise nothing:
+/// they have moved there.
+fn has_moved(record: &ReservationRecord, file: FileId, inode: &InodeRecord) -> bool {
+    let is_it = match Target::of(record) {
+        Target::Node(node) => node == file,
+        Target::Name(directory, name) => (inode.parent, &inode.name) == (directory, &name),
+    };
+    let has_other = |segment: &SegmentRecord| {
+        segment.set.iter().any(|column| record.share(segment.drive(column)).is_none())
+    };
+    is_it && inode.in_force().any(has_other)
+}
+
+/// Has the books follow a file now: who opens it gets the promise of the drives that its columns moved to.
+async fn follow_now(
+    core: &Arc<Core>,
+    record: ReservationRecord,
+) -> Result<Option<ReservationRecord>, Refusal> {
+    let id = record.reservation;
+    let mut books = core.books.lock().await;
+    follow(core, &mut books, record).await?;
+    Ok(core.reservations().get(id).ok().map(|known| known.record.clone()))
 }
 
 /// Notes durably that something was opened under a reservation: it is not given back before its end.

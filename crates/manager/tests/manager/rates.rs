@@ -9,6 +9,7 @@ use braid_wire::capability::{DataDirection, Promise};
 use braid_wire::control::*;
 
 use crate::fake::{Client, Cluster, eventually, open, opened, raid5, release};
+use crate::successors::moving;
 
 const HOUR_MS: u64 = 3_600_000;
 
@@ -141,6 +142,24 @@ async fn a_file_that_is_elsewhere_has_no_promise() {
         elsewhere += usize::from(!is_planned);
     }
     assert!(elsewhere > 0, "all files are on the drives of the plan");
+}
+
+#[tokio::test]
+async fn a_promise_follows_a_column_that_moves() {
+    let cluster = Cluster::new(4, raid5(2)).await;
+    let mut client = cluster.manager.client().await;
+    calibrated(&mut client).await;
+    let asked = ReserveRate { shape: raid5(2), ..ask("f", 1_000_000) };
+    let row = reserve(&mut client, asked).await.admitted.expect("it fits");
+    let (file, holder, spare) = moving(&cluster, &mut client).await;
+    assert!(file.promise.is_some());
+    let comparison = spare.begin_heal(file.stat.file).await.unwrap();
+    spare.end_heal(&comparison).await.unwrap();
+    let moved = opened(client.patient(open("f", Access::Write, false)).await.unwrap());
+    let lies: BTreeSet<DriveId> = moved.stat.segments[0].columns.iter().map(|column| column.drive).collect();
+    assert!(lies.contains(&spare.id) && !lies.contains(&holder.id), "{lies:?}");
+    assert_eq!(carried(&moved), (BTreeSet::from([row.reservation]), lies), "at all of its drives");
+    assert!(moved.promise.is_some(), "as a whole");
 }
 
 #[tokio::test]
