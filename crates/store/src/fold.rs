@@ -7,14 +7,14 @@
 //! own makes them, in turns ([`crate::threads::folder`]): a committer that read would hold up all writes.
 
 use std::ops::Range;
-use std::sync::mpsc::SyncSender;
+use std::time::{Duration, Instant};
 
 use braid_layout::EndBound;
 use bytes::Bytes;
 
 use crate::crc::block_crcs;
 use crate::error::Error;
-use crate::folded::{Folded, Key};
+use crate::folded::{Base, Folded, Key};
 use crate::format::LOG_BLOCK_U64;
 use crate::format::extent::{Extent, LogPosition};
 use crate::format::record::{Kind, Record, flags};
@@ -45,6 +45,8 @@ const CROWD_MAX: usize = 16 * WAITING_MAX;
 /// Nor for a unit with this many bytes of deltas and layers: a read of it would hold up the disk for longer
 /// than its fold, which reads a little at a time.
 const CROWD_BYTES: u64 = 2 * DELTA_BYTES;
+/// Time within which bases are made that share a commit: the units of the first ones may change meanwhile.
+const TOGETHER: Duration = Duration::from_millis(5);
 /// Bytes that are read in one turn at the disk.
 const TURN_BYTES: u64 = 1 << 20;
 /// The least bytes that are read of each source in a turn: less would be mostly positioning.
@@ -83,39 +85,58 @@ impl Committer {
         let _ = self.commit_entries(Heat::Hot, &mut entries);
     }
 
-    /// Writes a base that the folder's thread has made, unless what it was made of has changed meanwhile.
-    /// Returns false if it cannot be written now: it would be made again in vain at once.
-    pub(crate) fn commit_fold(&mut self, folded: Folded) -> bool {
-        let Folded { key, fold, mut entry, reply } = folded;
-        let is_as_read = is_as_read(&self.shared.index.read(), key, &entry.0, &fold);
-        let fits = || {
-            let change = ReservedChange::default();
-            self.space_budget().take(&entry.0, change, NoSpace::Wait).is_ok()
+    /// Writes bases that the folder's thread has made, in one commit, but for those of which what they were
+    /// made of has changed meanwhile. Returns false if they cannot be written now: they would be made again in
+    /// vain at once.
+    pub(crate) fn commit_folds(&mut self, folded: Folded) -> bool {
+        let Folded { bases, reply } = folded;
+        let made = bases.len();
+        let mut entries: Vec<Entry> = {
+            let index = self.shared.index.read();
+            let is_as_read = |base: &Base| is_as_read(&index, base.key, &base.entry.0, &base.fold);
+            bases.into_iter().filter(is_as_read).map(|base| base.entry).collect()
         };
-        let is_written = is_as_read
-            && fits()
-            && self.log.rest.check().is_ok()
-            && self.commit_entries(Heat::Hot, std::slice::from_mut(&mut entry)).is_ok();
+        let as_read = entries.len();
+        {
+            let mut budget = self.space_budget();
+            entries.retain(|entry| budget.take(&entry.0, ReservedChange::default(), NoSpace::Wait).is_ok());
+        }
+        let fit = entries.len();
+        let is_written =
+            fit > 0 && self.log.rest.check().is_ok() && self.commit_entries(Heat::Hot, &mut entries).is_ok();
         // This fails if the folder's thread has ended.
-        let _ = reply.send(is_written);
-        is_written || !is_as_read
+        let _ = reply.send(is_written && fit == made);
+        as_read == 0 || is_written && fit == as_read
     }
 }
 
-/// Makes the base of the next unit that is due, in turns at the disk. Returns `None` if none is due now, or
-/// none can be folded.
-pub(crate) fn next(shared: &Shared, reply: SyncSender<bool>, gives_up: &dyn Fn() -> bool) -> Option<Folded> {
+/// Makes the bases of the next units that are due, in turns at the disk: several, as long as that is quick, so
+/// that they share a commit. Returns none if none is due now, or none can be folded.
+pub(crate) fn next(shared: &Shared, gives_up: &dyn Fn() -> bool) -> Vec<Base> {
+    let began = Instant::now();
+    let mut bases = Vec::new();
     loop {
-        let mut job = jobs(shared, 1).pop()?;
-        let is_crowded = shared.index.read().foldable.len() > CROWD_MAX
-            || job.fold.layers.iter().map(extent_bytes).sum::<u64>() >= CROWD_BYTES;
-        let gives_up = || is_crowded || gives_up();
-        match job.bytes(shared, Some(&gives_up)) {
-            Ok(payload) => {
-                let Job { key, fold, record, .. } = job;
-                return Some(Folded { key, fold, entry: (record, payload), reply });
+        let jobs = jobs(shared, FOLD_LEN_MAX);
+        if jobs.is_empty() {
+            return bases;
+        }
+        for mut job in jobs {
+            let is_crowded = shared.index.read().foldable.len() > CROWD_MAX
+                || job.fold.layers.iter().map(extent_bytes).sum::<u64>() >= CROWD_BYTES;
+            let gives_up = || is_crowded || gives_up();
+            match job.bytes(shared, Some(&gives_up)) {
+                Ok(payload) => {
+                    let Job { key, fold, record, .. } = job;
+                    bases.push(Base { key, fold, entry: (record, payload) });
+                }
+                Err(error) => on_unreadable(shared, &job, &error),
             }
-            Err(error) => on_unreadable(shared, &job, &error),
+            if !bases.is_empty() && began.elapsed() > TOGETHER {
+                return bases;
+            }
+        }
+        if !bases.is_empty() {
+            return bases;
         }
     }
 }

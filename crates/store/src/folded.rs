@@ -1,4 +1,4 @@
-//! A base that was made of a parity unit's settled deltas, on its way to the committer.
+//! Bases that were made of parity units' settled deltas, on their way to the committer.
 
 use std::sync::mpsc::SyncSender;
 
@@ -10,11 +10,16 @@ use crate::segments::log::Entry;
 /// A parity unit.
 pub(crate) type Key = (PartitionId, ObjectId, u64);
 
-/// A base for the committer to write.
-pub(crate) struct Folded {
+/// A base to write.
+pub(crate) struct Base {
     pub(crate) key: Key,
     pub(crate) fold: Fold,
     pub(crate) entry: Entry,
-    /// Told whether the base was written.
+}
+
+/// Bases for the committer to write together, at least one.
+pub(crate) struct Folded {
+    pub(crate) bases: Vec<Base>,
+    /// Told whether all were written.
     pub(crate) reply: SyncSender<bool>,
 }

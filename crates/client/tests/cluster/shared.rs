@@ -466,8 +466,15 @@ async fn a_writer_that_is_gone_in_the_middle_of_a_truncation_ends_the_others_lea
     let mut session = ControlSession::connect(&cluster.ready.address, token, &limits).await.expect("connect");
     let access = Access::Write;
     let turn = Turn::Take;
-    let take =
-        Refresh { file: number, access, lease: Lease(3), holder, turn, in_vain: 0, reservation: ReservationId::NONE };
+    let take = Refresh {
+        file: number,
+        access,
+        lease: Lease(3),
+        holder,
+        turn,
+        in_vain: 0,
+        reservation: ReservationId::NONE,
+    };
     let ControlReply::Opened(own) = session.call(&take.into()).await.expect("its turn") else {
         panic!("no turn")
     };

@@ -151,7 +151,7 @@ impl Committer {
             self.commit_moves(batch);
         }
         let folded = self.shared.queue.take_fold();
-        let may_fold = folded.is_none_or(|folded| self.commit_fold(folded));
+        let may_fold = folded.is_none_or(|folded| self.commit_folds(folded));
         self.serve(waiting);
         if may_fold {
             self.fold();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
 use crate::fold::next;
+use crate::folded::Folded;
 use crate::threads::OnEnd;
 use crate::threads::shared::Shared;
 
@@ -15,11 +16,14 @@ pub(crate) fn run(shared: &Arc<Shared>) {
     while shared.folding.wait() {
         let is_closing = || shared.folding.is_closing();
         loop {
-            let (told, is_written) = sync_channel(1);
-            let Some(folded) = next(shared, told, &is_closing) else { break };
-            shared.queue.push_fold(folded);
-            // If it was not written, its unit has changed, or the log takes nothing now. A commit calls
-            // again.
+            let bases = next(shared, &is_closing);
+            if bases.is_empty() {
+                break;
+            }
+            let (reply, is_written) = sync_channel(1);
+            shared.queue.push_fold(Folded { bases, reply });
+            // If not all were written, their units have changed, or the log takes nothing now. A commit
+            // calls again.
             if is_closing() || is_written.recv() != Ok(true) {
                 break;
             }
