@@ -79,7 +79,7 @@ choice! {
         NotDirectory = 44,
         /// The name stands for a directory.
         IsDirectory = 45,
-        /// The directory is not empty.
+        /// The directory is not empty; or a file that is to get another layout has been written.
         NotEmpty = 46,
         /// The name is not allowed.
         BadName = 47,
@@ -106,7 +106,7 @@ choice! {
         /// The operation is so old that it is not known whether it was carried out: look, then ask again
         /// under a new number.
         Outdated = 58,
-        /// The file has no extended attribute of this name.
+        /// There is no extended attribute of this name, or no layout of the directory's own.
         NoXattr = 59,
         /// The file has as many names as it may.
         TooManyLinks = 60,

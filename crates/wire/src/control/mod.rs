@@ -23,6 +23,7 @@ mod drive;
 mod file;
 mod heal;
 mod jobs;
+mod layout;
 mod lock;
 mod names;
 mod relayout;
@@ -54,6 +55,7 @@ pub use heal::{
     StaleFilesReply,
 };
 pub use jobs::{JobRow, Jobs, JobsReply};
+pub use layout::{LAYOUT_XATTR, LayoutFrom, LayoutOf, LayoutReply, SetLayout};
 pub use lock::{HeldLock, Lock, LockHow, LockKind, LockState, Locked};
 pub use names::{
     DirectoryReply, Entry, EntryKind, LABEL_BYTES_MAX, Link, Lookup, MODE_MAX, MakeDirectory, NAME_BYTES_MAX,
@@ -164,6 +166,10 @@ message_set! {
         SetXattr(SetXattr) = 0x0218,
         /// Get all extended attributes: Xattrs.
         Xattrs(Xattrs) = 0x0219,
+        /// Set or take away the layout of new files: Done.
+        SetLayout(SetLayout) = 0x021a,
+        /// Get the layout of a file, or of new files in a directory: Layout.
+        LayoutOf(LayoutOf) = 0x021b,
         /// Make a file without a name: Opened.
         CreateUnnamed(CreateUnnamed) = 0x0220,
         /// Name an open unnamed file: Done.
@@ -266,6 +272,8 @@ message_set! {
         Directory(DirectoryReply) = 0x8211,
         /// All extended attributes of an object.
         Xattrs(XattrsReply) = 0x8219,
+        /// The layout of a file, or of new files in a directory.
+        Layout(LayoutReply) = 0x821b,
         /// An open file, with its capabilities.
         Opened(Opened) = 0x8222,
         /// The result of renewing leases.

@@ -76,6 +76,8 @@ impl ControlRequest {
             R::HardLink(_) => CLIENT.once().in_batch(),
             R::SetXattr(_) => CLIENT.once(),
             R::Xattrs(_) => CLIENT,
+            R::SetLayout(_) => CLIENT.once(),
+            R::LayoutOf(_) => CLIENT,
 
             R::CreateUnnamed(_) => CLIENT.once().in_batch().waits(),
             R::Link(link) if link.ends.is_some() => CLIENT.once().in_batch().waits(),
