@@ -452,7 +452,7 @@ impl Core {
     }
 
     /// Drives for a new file, and its columns that are out from the start. See
-    /// [`braid_meta::tree::files::ChooseDrives`]. Drives in `avoid` are used only if there are not enough
+    /// [`braid_meta::tree::shapes::ChooseDrives`]. Drives in `avoid` are used only if there are not enough
     /// others.
     pub fn place(
         &self,

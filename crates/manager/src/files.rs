@@ -2,6 +2,7 @@
 
 pub(crate) mod endings;
 pub(crate) mod lapses;
+pub(crate) mod layouts;
 pub(crate) mod opened;
 pub mod opens;
 pub(crate) mod receipts;

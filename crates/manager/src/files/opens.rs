@@ -41,16 +41,15 @@ pub async fn create_unnamed(
     for &drive in &avoid {
         core.drives().met_full(drive);
     }
-    let mut request = request;
     let create = move |core: &Core, tx: &mut Tx| {
         let meant_for = request.meant_for.as_ref();
         let reserved = meant_for.map(|at| under::over_new(core, tx, at)).transpose()?.flatten();
-        request.shape = under::shape_of(reserved.as_ref(), &request.shape);
+        let plan = under::plan_of(reserved.as_ref());
         let place = |seed: u64, shape: &_| match under::place(core, reserved.as_ref(), shape, &avoid) {
             Some(promised) => Ok(promised),
             None => core.place(seed, shape, &avoid),
         };
-        let (file, inode) = files::create_unnamed(tx, &request, &place, core.now_ms())?;
+        let (file, inode) = files::create_unnamed(tx, &request, plan, &place, core.now_ms())?;
         if let Some(reserved) = &reserved {
             core.reservations().is_under(file, reserved.reservation);
         }
@@ -137,19 +136,18 @@ async fn open_some_to_write(
     request: Open,
 ) -> Result<Opened, Refusal> {
     let part = Part::from(&request);
-    let mut request = request;
     let open = move |core: &Core, tx: &mut Tx| {
         if let Some(before) = core.recall(tx, operation)? {
             return Ok((before.file, None, None));
         }
         let reserved = under::over_new(core, tx, &request.at)?;
-        request.shape = under::shape_of(reserved.as_ref(), &request.shape);
+        let plan = under::plan_of(reserved.as_ref());
         let none = BTreeSet::new();
         let place = |seed: u64, shape: &_| match under::place(core, reserved.as_ref(), shape, &none) {
             Some(promised) => Ok(promised),
             None => core.place(seed, shape, &none),
         };
-        let (file, made) = files::find_or_create(tx, &request, &place, core.now_ms())?;
+        let (file, made) = files::find_or_create(tx, &request, plan, &place, core.now_ms())?;
         if let Some(inode) = &made {
             remember(tx, operation, OperationResult::opened(file, inode.lease), core.now_ms())?;
         }

@@ -15,7 +15,7 @@ use braid_wire::{Reason, Refusal};
 use crate::asker::asked_by;
 use crate::columns::{drain, filling, heal, healing, relayout, replacement};
 use crate::core::Core;
-use crate::files::{endings, opens};
+use crate::files::{endings, layouts, opens};
 use crate::rates::{qualify, reserve};
 use crate::restore::{backup, compare};
 use crate::sessions::{bulk, callbacks, locking, members, names, operation_turns, scrub, sisters, status};
@@ -134,8 +134,10 @@ async fn handle(
         R::SetAttributes(set) => Ok(names::set_attributes(core, asked.once()?, set).await?.into()),
         R::MakeNode(make) => Ok(names::make_node(core, asked.once()?, make).await?.into()),
         R::HardLink(link) => Ok(names::hard_link(core, asked.once()?, link).await?.into()),
-        R::SetXattr(set) => done(names::set_xattr(core, asked.once()?, set).await),
+        R::SetXattr(set) => done(layouts::set_xattr(core, asked.once()?, set).await),
         R::Xattrs(of) => Ok(names::xattrs(core, of).await?.into()),
+        R::SetLayout(set) => done(layouts::set(core, asked.once()?, set).await),
+        R::LayoutOf(of) => Ok(layouts::of(core, of).await?.into()),
 
         R::CreateUnnamed(create) => Ok(opens::create_unnamed(core, asked.once()?, create).await?.into()),
         R::Link(link) => done(endings::link(core, asked.once()?, link).await),

@@ -140,7 +140,7 @@ pub(crate) async fn xattrs(core: &Arc<Core>, of: Xattrs) -> Result<XattrsReply, 
 }
 
 /// Carries out an operation that is one transaction. The background frees what it removed.
-async fn in_one(
+pub(crate) async fn in_one(
     core: &Arc<Core>,
     operation: Operation,
     work: impl FnOnce(&Core, &mut Tx) -> Result<(), Refusal> + Send + 'static,

@@ -186,6 +186,10 @@ impl StateRows {
             if !(has_one_before || is_over || is_first_part || alone) {
                 found.push(format!("file {file} shares a lease that none precedes"));
             }
+            let may_have_layout = inode.kind == EntryKind::Directory && !roots.contains(&file);
+            if inode.layout.as_ref().is_some_and(|layout| !may_have_layout || layout.shape().is_err()) {
+                found.push(format!("record {file} has a layout for new files that it cannot have"));
+            }
             if !parts_fit(inode) {
                 found
                     .push(format!("file {file} has parts that meet, or leases on them that are not its own"));

@@ -3,8 +3,8 @@
 
 use braid_layout::FileId;
 use braid_wire::control::{
-    AttributeChanges, MODE_MAX, NamePlace, NewAttributes, SetXattr, XATTR_BYTES_MAX, XATTR_NAME_BYTES_MAX,
-    Xattr, XattrHow,
+    AttributeChanges, LAYOUT_XATTR, MODE_MAX, NamePlace, NewAttributes, SetXattr, XATTR_BYTES_MAX,
+    XATTR_NAME_BYTES_MAX, Xattr, XattrHow,
 };
 use braid_wire::{Reason, Refusal};
 
@@ -78,18 +78,24 @@ pub fn set_xattr(tx: &mut Tx, set: &SetXattr, now_ms: u64) -> Result<(), Refusal
     Ok(tx.set_inode(found.file, &found.inode)?)
 }
 
-/// All extended attributes of the file, node or directory at a place, by name.
+/// All extended attributes of the file, node or directory at a place, by name. A directory that has a layout
+/// of its own has that among them.
 pub fn xattrs(tx: &Tx, at: &NamePlace) -> Result<Vec<Xattr>, Refusal> {
     let found = resolve(tx, at)?;
-    if found.inode.xattr_bytes == 0 {
-        return Ok(Vec::new());
-    }
-    let rows = tx.records::<XattrRecord>(&key::xattrs_of(found.file), usize::MAX)?;
+    let rows = match found.inode.xattr_bytes {
+        0 => Vec::new(),
+        _ => tx.records::<XattrRecord>(&key::xattrs_of(found.file), usize::MAX)?,
+    };
     let xattr = |(row, record): (Vec<u8>, XattrRecord)| Xattr {
         name: row.get(9..).unwrap_or_default().to_vec(),
         value: record.value,
     };
-    Ok(rows.into_iter().map(xattr).collect())
+    let mut xattrs: Vec<Xattr> = rows.into_iter().map(xattr).collect();
+    if let Some(shape) = found.inode.layout.and_then(|layout| layout.shape().ok()) {
+        let at = xattrs.partition_point(|xattr| xattr.name.as_slice() < LAYOUT_XATTR);
+        xattrs.insert(at, Xattr { name: LAYOUT_XATTR.to_vec(), value: shape.text().into_bytes() });
+    }
+    Ok(xattrs)
 }
 
 fn checked(mode: u32) -> Result<u32, Refusal> {

@@ -15,7 +15,7 @@
 //! out is in the file's record. It is stored in the same transaction as the size, so the two always agree.
 
 use braid_layout::version::Lease;
-use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, HolderId, ObjectId, Shape, Version};
+use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, HolderId, Version};
 use braid_wire::control::{
     Backing, ByteRange, Commit, CreateUnnamed, Cut, Ended, Ending, EntryKind, Link, NewAttributes, Open,
     ReserveEnd, Seen, ShapeSpec,
@@ -23,43 +23,47 @@ use braid_wire::control::{
 use braid_wire::{Reason, Refusal};
 
 use crate::records::inodes;
-use crate::records::schema::{
-    EntryRecord, InodeRecord, PartRecord, SegmentRecord, VolumeRecord, directory_record,
-};
+use crate::records::schema::{EntryRecord, InodeRecord, PartRecord, VolumeRecord, directory_record};
 use crate::records::tx::Tx;
 use crate::rules::parts;
 use crate::tree::directories::{exists, is_directory, not_found, resolve_to_end, slot};
 use crate::tree::entries::{self, Keeps, Named};
+use crate::tree::layouts::{self, InForce};
 use crate::tree::names::show;
-use crate::tree::shapes::from_spec;
+use crate::tree::shapes::ChooseDrives;
 use crate::tree::{attributes, volumes};
 
 /// The largest size that a client can work with.
 pub const FILE_BYTES_MAX: u64 = i64::MAX.unsigned_abs();
 
-/// Chooses the drives for a new file's columns, from its number and shape, and the columns that are out from
-/// the start.
-pub type ChooseDrives<'a> = &'a dyn Fn(u64, &Shape) -> Result<(Vec<DriveId>, ColumnMask), Refusal>;
-
-/// Creates a file without a name, leased to the holder that asked.
+/// Creates a file without a name, leased to the holder that asked. `plan` is the shape of new files by a
+/// reservation over its place.
 pub fn create_unnamed(
     tx: &mut Tx,
     create: &CreateUnnamed,
+    plan: Option<&ShapeSpec>,
     place: ChooseDrives<'_>,
     now_ms: u64,
 ) -> Result<(FileId, InodeRecord), Refusal> {
-    let CreateUnnamed { volume, shape, new, holder, .. } = create;
+    let CreateUnnamed { volume, shape, new, holder, meant_for, .. } = create;
     let volume = volumes::find(tx, volume)?;
+    // If there is no such place, the request that gives the file its name says so.
+    let slot = meant_for.as_ref().and_then(|at| slot(tx, at).ok());
+    let directory = slot.as_ref().map(|slot| &slot.directory);
+    let directory = directory.filter(|found| found.volume.volume == volume.volume);
+    let layout = layouts::for_new(tx, &volume, directory, shape, plan)?;
     let part = Part { holder: *holder, alone: false, range: None };
-    let (file, inode) = new_record(tx, &volume, shape, new, part, place, now_ms)?;
+    let (file, inode) = new_record(tx, &volume, layout, new, part, place, now_ms)?;
     inodes::create(tx, file, &inode)?;
     Ok((file, inode))
 }
 
 /// Finds the file to open. If it must be created, it is created and leased, and its record is returned.
+/// `plan` is the shape of new files by a reservation over the place.
 pub fn find_or_create(
     tx: &mut Tx,
     open: &Open,
+    plan: Option<&ShapeSpec>,
     place: ChooseDrives<'_>,
     now_ms: u64,
 ) -> Result<(FileId, Option<InodeRecord>), Refusal> {
@@ -73,9 +77,10 @@ pub fn find_or_create(
         Some(_) => Ok((find(tx, open)?.0, None)),
         None if !open.create => Err(not_found(path)),
         None => {
+            let found = &slot.directory;
+            let layout = layouts::for_new(tx, &found.volume, Some(found), &open.shape, plan)?;
             let volume = &mut slot.directory.volume;
-            let (file, mut inode) =
-                new_record(tx, volume, &open.shape, &open.new, open.into(), place, now_ms)?;
+            let (file, mut inode) = new_record(tx, volume, layout, &open.new, open.into(), place, now_ms)?;
             (inode.parent, inode.name) = (slot.directory.file, slot.name.to_vec());
             inode.inherit(&slot.directory.inode);
             inodes::charge(tx, volume, (0, 0), (1, 0))?;
@@ -384,28 +389,18 @@ fn set_size(inode: &mut InodeRecord, size: u64, order: u64, modified_ns: Option<
 fn new_record(
     tx: &mut Tx,
     volume: &VolumeRecord,
-    spec: &ShapeSpec,
+    layout: InForce,
     new: &NewAttributes,
     part: Part,
     place: ChooseDrives<'_>,
     now_ms: u64,
 ) -> Result<(FileId, InodeRecord), Refusal> {
     attributes::check(new)?;
-    let shape = from_spec(spec, &volume.shape)?;
+    let bad = |error: braid_layout::SchemeError| Refusal::new(Reason::BadScheme, error.to_string());
+    let shape = layout.shape.shape().map_err(bad)?;
     let file = FileId(tx.next_number()?);
-    let object = ObjectId(tx.next_number()?);
-    let (drives, out) = place(file.0, &shape)?;
-    let segment = SegmentRecord {
-        number: 0,
-        start: 0,
-        end: u64::MAX,
-        shape: shape.into(),
-        object,
-        drives,
-        set: ColumnMask::all(shape.width()).minus(out),
-        joining: ColumnMask::EMPTY,
-        filling: None,
-    };
+    let segment = layouts::first_segment(tx, file, &shape, place);
+    let segment = segment.map_err(|refusal| layouts::blame(tx, refusal, layout.of))?;
     let mut inode = InodeRecord {
         kind: EntryKind::File,
         mode: new.mode,

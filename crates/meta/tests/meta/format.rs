@@ -236,6 +236,7 @@ fn small_file() -> InodeRecord {
         order: 1,
         kept: false,
         unfenced: false,
+        layout: None,
         segments: vec![segment],
     }
 }
@@ -293,6 +294,11 @@ fn directory() -> InodeRecord {
     }
 }
 
+/// A directory with a layout of its own.
+fn directory_with_layout() -> InodeRecord {
+    InodeRecord { layout: Some(SHAPE), ..directory() }
+}
+
 fn link() -> InodeRecord {
     InodeRecord { kind: EntryKind::Symlink, mode: 0o777, size: 4, target: b"../a".to_vec(), ..directory() }
 }
@@ -342,6 +348,10 @@ fn a_file_is_as_it_was() {
         ),
         (link(), "808001 0100000000000000 0200000000000000 01 66 04 bc05 02 03 00 04 2e2e2f61 00 00 00 00"),
         (device(), "c08001 0100000000000000 0200000000000000 01 66 00 bc05 02 06 8302 00 8003 00 00 00 00"),
+        (
+            directory_with_layout(),
+            "818040 0100000000000000 0200000000000000 01 66 64 bc05 02 00 00 00 05 02 01 8020 00",
+        ),
         (directory(), "01 0100000000000000 0200000000000000 01 66 64 bc05 02 00 00 00 00"),
     ] {
         let seats = if inode.segments.is_empty() { &[][..] } else { &seats };
@@ -370,7 +380,7 @@ fn check_file(inode: &InodeRecord, seats: &[u32], bytes: &[u8]) {
         assert!(stored::decode(FileId(5), SCHEMA_VERSION, &bytes[..end]).is_err(), "{end} bytes");
     }
     assert!(stored::decode(FileId(5), SCHEMA_VERSION, &[bytes, &[0]].concat()).is_err());
-    let unknown_bit = [&[0x80, 0x80, 0x40][..], &bytes[1..]].concat();
+    let unknown_bit = [&[0x80, 0x80, 0x80, 0x01][..], &bytes[1..]].concat();
     assert!(stored::decode(FileId(5), SCHEMA_VERSION, &unknown_bit).is_err());
 }
 
@@ -379,9 +389,9 @@ proptest! {
     fn any_bytes_of_a_file_are_refused_or_have_one_meaning(
         at in any::<prop::sample::Index>(),
         byte: u8,
-        which in 0..4u8,
+        which in 0..5u8,
     ) {
-        let inode = [small_file(), rare_file(), link(), device()][usize::from(which)].clone();
+        let inode = [small_file(), rare_file(), link(), device(), directory_with_layout()][usize::from(which)].clone();
         let seats = if inode.segments.is_empty() { &[][..] } else { &[1, 2, 300] };
         let mut bytes = stored::encode(FileId(5), &inode, seats);
         let at = at.index(bytes.len());

@@ -172,7 +172,7 @@ record! {
     pub struct CreateUnnamed {
         /// The volume's name.
         volume: String,
-        /// The file's shape.
+        /// The file's shape; fields left open are those in force at `meant_for`, or of the volume.
         shape: ShapeSpec,
         /// The owner and permissions.
         new: NewAttributes,
@@ -199,7 +199,8 @@ record! {
         create: bool,
         /// With `create`: true to fail if the file exists.
         exclusive: bool,
-        /// The shape of a new file.
+        /// The shape of a new file; fields left open are those of the reservation's plan, else of the nearest
+        /// directory above that has a layout, else of the volume.
         shape: ShapeSpec,
         /// The owner and permissions of a new file.
         new: NewAttributes,

@@ -2,7 +2,7 @@
 
 use braid_layout::version::Lease;
 use braid_layout::{Column, ColumnMask, FileId, Generation, HolderId, Version, VolumeId};
-use braid_wire::control::{EntryKind, FileAttributes, NewAttributes};
+use braid_wire::control::{EntryKind, FileAttributes, NewAttributes, ShapeSpec};
 
 use super::{ComponentPlace, SegmentRecord};
 
@@ -87,6 +87,9 @@ pub struct InodeRecord {
     /// True while `g` is stored here and may not yet be on every column of the set: the fence must be run
     /// (again).
     pub unfenced: bool,
+    /// Shape of new files in a directory and below it, with no field left open; `None` if the directory has
+    /// no layout of its own. A volume's root has none: the volume's record has it.
+    pub layout: Option<ShapeSpec>,
     /// Layout of the file; empty for a directory.
     pub segments: Vec<SegmentRecord>,
 }
@@ -161,7 +164,7 @@ impl InodeRecord {
             links,
             size: self.size,
             device: self.device,
-            has_xattrs: self.xattr_bytes > 0,
+            has_xattrs: self.xattr_bytes > 0 || self.layout.is_some(),
             accessed_ns: self.times.accessed_ns,
             modified_ns: self.times.modified_ns,
             changed_ns: self.times.changed_ns,
@@ -351,6 +354,7 @@ pub fn directory_record(volume: VolumeId, parent: FileId, name: Vec<u8>, now_ms:
         order: 0,
         kept: false,
         unfenced: false,
+        layout: None,
         segments: Vec::new(),
     }
 }
