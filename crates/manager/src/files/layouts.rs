@@ -12,7 +12,7 @@ use braid_meta::rules::operations::{Operation, OperationResult};
 use braid_meta::tree::directories::{resolve, resolve_to_end};
 use braid_meta::tree::layouts::{self, Change};
 use braid_wire::Refusal;
-use braid_wire::control::{EntryKind, LayoutOf, LayoutReply, NamePlace, SetLayout, SetXattr};
+use braid_wire::control::{EntryKind, LayoutOf, LayoutReply, SetLayout, SetXattr};
 
 use crate::core::Core;
 use crate::files::opens::make_free;

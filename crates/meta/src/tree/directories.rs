@@ -58,6 +58,15 @@ pub fn slot<'p>(tx: &Tx, at: &'p NamePlace) -> Result<Slot<'p>, Refusal> {
     Ok(Slot { directory, name, entry })
 }
 
+/// The nearest directory above a name that is there, as those between may be made later; `None` if the path
+/// leads nowhere.
+pub fn nearest(tx: &Tx, at: &NamePlace) -> Option<Found> {
+    let names = split_last(&at.path).ok()?.0;
+    let mut found =
+        (0..=names.len()).rev().filter_map(|upto| walk(tx, at, &names[..upto], Last::Followed).ok());
+    found.next().filter(|found| found.inode.kind == EntryKind::Directory)
+}
+
 /// The entries of a directory after a name, and true if there are more. `limit` 0 means as many as fit.
 pub fn list(tx: &Tx, at: &NamePlace, after: &[u8], limit: u32) -> Result<(Vec<Entry>, bool), Refusal> {
     let found = resolve(tx, at)?;

@@ -26,7 +26,7 @@ use crate::records::inodes;
 use crate::records::schema::{EntryRecord, InodeRecord, PartRecord, VolumeRecord, directory_record};
 use crate::records::tx::Tx;
 use crate::rules::parts;
-use crate::tree::directories::{exists, is_directory, not_found, resolve_to_end, slot};
+use crate::tree::directories::{exists, is_directory, nearest, not_found, resolve_to_end, slot};
 use crate::tree::entries::{self, Keeps, Named};
 use crate::tree::layouts::{self, InForce};
 use crate::tree::names::show;
@@ -47,11 +47,9 @@ pub fn create_unnamed(
 ) -> Result<(FileId, InodeRecord), Refusal> {
     let CreateUnnamed { volume, shape, new, holder, meant_for, .. } = create;
     let volume = volumes::find(tx, volume)?;
-    // If there is no such place, the request that gives the file its name says so.
-    let slot = meant_for.as_ref().and_then(|at| slot(tx, at).ok());
-    let directory = slot.as_ref().map(|slot| &slot.directory);
+    let directory = meant_for.as_ref().and_then(|at| nearest(tx, at));
     let directory = directory.filter(|found| found.volume.volume == volume.volume);
-    let layout = layouts::for_new(tx, &volume, directory, shape, plan)?;
+    let layout = layouts::for_new(tx, &volume, directory.as_ref(), shape, plan)?;
     let part = Part { holder: *holder, alone: false, range: None };
     let (file, inode) = new_record(tx, &volume, layout, new, part, place, now_ms)?;
     inodes::create(tx, file, &inode)?;

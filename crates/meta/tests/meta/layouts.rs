@@ -151,6 +151,7 @@ fn who_makes_a_file_comes_first_and_then_a_reservation() {
         made.segments[0].shape.clone()
     };
     assert_eq!(unnamed(Some("a/b/new")), shape("raid1 1+1"), "where it is to be");
+    assert_eq!(unnamed(Some("a/b/made/later/new")), shape("raid1 1+1"), "in directories yet to be made");
     assert_eq!(unnamed(Some("nowhere/new")), shape("raid5 2+1"));
     assert_eq!(unnamed(None), shape("raid5 2+1"));
 }
