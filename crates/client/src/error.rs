@@ -315,6 +315,7 @@ fn reason_kind(reason: Reason) -> Kind {
         | Reason::IsDirectory
         | Reason::NotEmpty
         | Reason::NotFile
+        | Reason::Written
         | Reason::Loop
         | Reason::PartitionNotEmpty => Kind::WrongKind,
         Reason::BadToken | Reason::NotAllowed | Reason::Forged | Reason::Rights | Reason::OtherCluster => {

@@ -79,7 +79,7 @@ choice! {
         NotDirectory = 44,
         /// The name stands for a directory.
         IsDirectory = 45,
-        /// The directory is not empty; or a file that is to get another layout has been written.
+        /// The directory is not empty.
         NotEmpty = 46,
         /// The name is not allowed.
         BadName = 47,
@@ -119,6 +119,8 @@ choice! {
         /// The disk that holds the manager's state is full. Whether the change is stored is not known until
         /// there is room.
         ManagerFull = 64,
+        /// The file has been written, so that it can get another layout only by being laid out anew.
+        Written = 67,
     }
 }
 

@@ -82,8 +82,7 @@ pub fn blame(tx: &Tx, refusal: Refusal, of: Option<FileId>) -> Refusal {
 /// A change of a layout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// The new layout; what it leaves open is that of the layout in force. Of no meaning with
-    /// [`XattrHow::Remove`].
+    /// The new layout; with `k` 0 the one in force, in this unit. Of no meaning with [`XattrHow::Remove`].
     pub shape: ShapeSpec,
     /// What is expected of a directory's own layout, and whether it is taken away.
     pub how: XattrHow,
@@ -232,13 +231,14 @@ pub fn of(tx: &Tx, at: &NamePlace) -> Result<LayoutReply, Refusal> {
         EntryKind::Directory => {
             let InForce { shape, of } = in_force(tx, &found.volume, found.file, &found.inode)?;
             let from = if of.is_some() { LayoutFrom::Directory } else { LayoutFrom::Volume };
-            Ok(LayoutReply { shape, from, path: source(tx, &found.volume, of)? })
+            let path = source(tx, &found.volume, of)?;
+            Ok(LayoutReply { shape, from, of: of.unwrap_or_default(), path })
         }
         EntryKind::File => {
             let shape = found.inode.in_force().next().map(|segment| segment.shape.clone());
             let shape = shape.ok_or_else(|| inodes::damaged(found.file, "it has no segment"))?;
             let path = path_of(tx, &found.inode)?;
-            Ok(LayoutReply { shape, from: LayoutFrom::File, path })
+            Ok(LayoutReply { shape, from: LayoutFrom::File, of: found.file, path })
         }
         _ => Err(no_layout(&found.inode)),
     }
@@ -266,5 +266,5 @@ fn no_layout(inode: &InodeRecord) -> Refusal {
 
 fn has_bytes(name: &str) -> Refusal {
     let detail = format!("{name:?} has been written: braid relayout lays it out anew");
-    Refusal::new(Reason::NotEmpty, detail)
+    Refusal::new(Reason::Written, detail)
 }

@@ -217,7 +217,7 @@ fn a_file_gets_another_layout_until_it_is_written() {
         .expect("closed");
     };
     check_new(&db, "f", "raid5 2+1");
-    assert_eq!(give("f", "raid1 1+1").expect_err("it is open").reason, Reason::NotEmpty);
+    assert_eq!(give("f", "raid1 1+1").expect_err("it is open").reason, Reason::Written);
     close("f", ColumnMask::EMPTY);
     for text in ["raid1 1+1", "rs(4,2) unit=4K", "rs(4,2) unit=8K"] {
         give("f", text).expect(text);
@@ -228,7 +228,7 @@ fn a_file_gets_another_layout_until_it_is_written() {
     check_new(&db, "g", "raid5 2+1");
     close("g", ColumnMask(1));
     let refused = give("g", "raid1 1+1").expect_err("a unit was sent");
-    assert_eq!(refused.reason, Reason::NotEmpty);
+    assert_eq!(refused.reason, Reason::Written);
     assert!(refused.detail.contains("braid relayout"), "{refused}");
     give("g", "raid5 2+1").expect("it has that layout");
 }

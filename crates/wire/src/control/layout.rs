@@ -1,5 +1,7 @@
 //! The layouts of new files: of a volume, of a directory, and of a file that was never written.
 
+use braid_layout::FileId;
+
 use super::names::NamePlace;
 use super::shape::ShapeSpec;
 
@@ -26,12 +28,12 @@ choice! {
 record! {
     /// Sets the layout of what is made in a directory and below it from now on, or of the whole volume if
     /// the place is its root. Existing files stay as they are. A file can be given a layout until something
-    /// is written to it; one that has bytes is refused with [`Reason::NotEmpty`](crate::Reason::NotEmpty).
+    /// is written to it; one that has bytes is refused with [`Reason::Written`](crate::Reason::Written).
     pub struct SetLayout {
         /// The directory or file.
         at: NamePlace,
-        /// The layout; fields that are left open are those of the layout in force. Absent: the directory's
-        /// own layout is taken away; [`Reason::NoXattr`](crate::Reason::NoXattr) if it has none.
+        /// The layout; with `k` 0 the one in force, in this unit. Absent: the directory's own layout is taken
+        /// away; [`Reason::NoXattr`](crate::Reason::NoXattr) if it has none.
         shape: Option<ShapeSpec>,
     }
 }
@@ -51,6 +53,8 @@ record! {
         shape: ShapeSpec,
         /// What has it.
         from: LayoutFrom,
+        /// Number of the directory or file that has it; 0: it is the volume's.
+        of: FileId,
         /// The directory or file that has it, or the volume, as users write them.
         path: String,
     }
