@@ -19,8 +19,8 @@ use crate::output::rate::Progress;
 /// Maximum number of full drives that a copy works around.
 const FULL_MAX: usize = 16;
 
-/// Copies `source`, described by `job`, to `name` with the attributes `kept`, in this shape or the one that counts there.
-/// Returns the bytes copied.
+/// Copies `source`, described by `job`, to `name` with the attributes `kept`, in this shape or the one that
+/// counts there. Returns the bytes copied.
 pub(super) async fn run(
     client: &Client,
     job: &Job,

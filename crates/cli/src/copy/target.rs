@@ -92,8 +92,8 @@ pub(crate) struct Unnamed {
 }
 
 impl Unnamed {
-    /// Creates the file in the volume of `name`, in this shape, or in the one that counts there. Avoids the drives in `full` while
-    /// there are enough others.
+    /// Creates the file in the volume of `name`, in this shape, or in the one that counts there.
+    /// Avoids the drives in `full` while there are enough others.
     pub(crate) async fn create(
         client: &Client,
         name: Name,

@@ -22,7 +22,7 @@ use crate::{args, connect};
 pub(crate) struct Row {
     name: String,
     layout: ShapeFacts,
-    /// What has the layout: `file`, `directory` or `volume`.
+    /// Kind of what has the layout: `file`, `directory` or `volume`.
     from: &'static str,
     /// Name of that file, directory or volume.
     of: String,

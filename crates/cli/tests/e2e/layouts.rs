@@ -12,7 +12,7 @@ use crate::support::Cluster;
 
 const NAME: &str = "user.braid.layout";
 
-/// How a file lies: scheme, columns and bytes of a unit.
+/// The scheme, columns and bytes of a unit of a file.
 fn lies(cluster: &Cluster, name: &str) -> String {
     let stat = cluster.line(&format!("stat {name} --json")).ok().json();
     let shape = &stat["segments"][0]["shape"];

@@ -1,6 +1,6 @@
 //! Extended attributes. Attributes of the system itself (access control lists) have rules that Braid does not
-//! keep, and so are refused. One attribute stands for the layout of a file, or of new files in a directory: it
-//! can be read of all, and is listed where a directory has one of its own.
+//! keep, and so are refused. One attribute stands for the layout of a file, or of new files in a directory:
+//! it can be read of all, and is listed where a directory has one of its own.
 
 use braid_client::Error;
 use braid_wire::Reason;

@@ -1,7 +1,7 @@
 //! A shape as one line of text, as extended attributes and programs have it.
 //!
-//! What: `raid5 4+1 unit=64KiB`: a scheme as [`Shape::parse`] reads it, and words `unit=SIZE` and
-//! `width=COLUMNS`. How: words with `=` are taken out, and what is left is the scheme. The text of a shape
+//! `raid5 4+1 unit=64KiB` is a scheme as [`Shape::parse`] reads it, and words `unit=SIZE` and
+//! `width=COLUMNS`. Words with `=` are taken out, and what is left is the scheme. The text of a shape
 //! parses to the same shape.
 
 use super::{Scheme, SchemeError, Shape, UNIT_BYTES_DEFAULT};

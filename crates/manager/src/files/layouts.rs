@@ -1,8 +1,9 @@
 //! Requests about layouts of new files, by their own kind or as an extended attribute.
 //!
-//! What: the layout of a directory, of a volume, or of a file that was never written. How: a directory's is
-//! one transaction. A file's is changed as if the file were opened for writing: whoever holds its lease is
-//! asked to give it up, a lease that is over is ended, and the change is made while the file is locked.
+//! It is the layout of a directory, of a volume, or of a file that was never written. A directory's is
+//! changed in one transaction. A file's is changed as if the file were opened for writing: whoever holds its
+//! lease is asked to give it up, a lease that is over is ended, and the change is made while the file is
+//! locked.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

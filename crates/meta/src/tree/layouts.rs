@@ -1,9 +1,9 @@
 //! The layouts of new files: which one counts, and how it is changed.
 //!
-//! What: a new file lies as its maker says; else as the plan of the reservation over its place says; else as
+//! A new file lies as its maker says; else as the plan of the reservation over its place says; else as
 //! the nearest directory above it that has a layout says; else as the volume says.
 //!
-//! How: a directory's own layout is in its record, and nothing is kept of it below. A layout is looked up
+//! A directory's own layout is in its record, and nothing is kept of it below. A layout is looked up
 //! when a file is made, from the file's directory upwards, in as many steps as the tree is deep. So a
 //! directory that is moved passes on what holds at its new place, and a change needs to touch one record
 //! only. A volume's root has no layout of its own: what is set there is the volume's.
@@ -84,7 +84,7 @@ pub fn blame(tx: &Tx, refusal: Refusal, of: Option<FileId>) -> Refusal {
 pub struct Change {
     /// The new layout; with `k` 0 the one in force, in this unit. Of no meaning with [`XattrHow::Remove`].
     pub shape: ShapeSpec,
-    /// What is expected of a directory's own layout, and whether it is taken away.
+    /// The expectation of a directory's own layout, and whether it is taken away.
     pub how: XattrHow,
 }
 

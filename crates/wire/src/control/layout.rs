@@ -20,7 +20,7 @@ choice! {
         File = 1,
         /// A directory: the one asked for, or the nearest one above that has a layout.
         Directory = 2,
-        /// The volume.
+        /// The volume as a whole.
         Volume = 3,
     }
 }
@@ -51,7 +51,7 @@ record! {
     pub struct LayoutReply {
         /// The layout, in full.
         shape: ShapeSpec,
-        /// What has it.
+        /// The kind of what has it.
         from: LayoutFrom,
         /// Number of the directory or file that has it; 0: it is the volume's.
         of: FileId,
