@@ -394,7 +394,6 @@ impl Client {
 
     /// Opens a file. `letter` is r, w, a or x; `plus` adds the other kind of access. `layout` is for a file
     /// that is made.
-    #[expect(clippy::too_many_arguments, reason = "they are those of Python's call")]
     fn open(
         &self,
         py: Python<'_>,
