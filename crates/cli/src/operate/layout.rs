@@ -55,7 +55,7 @@ pub(crate) async fn run(
             let client = connect::cluster(cluster).await?;
             let mut rows = Vec::new();
             for name in names {
-                client.set_layout(&name, None).await.doing(|| show_remote(&name))?;
+                client.set_layout(&name, None).await?;
                 rows.push(row(&client, &name).await?);
             }
             report.facts(&rows, |rows| format!("{}{}", show(rows), stays("")))
@@ -73,7 +73,7 @@ async fn set(asked: args::LayoutSet, cluster: Option<&Path>, report: Report) -> 
     for name in &names {
         client.set_layout(name, Some(shape)).await.map_err(|error| {
             let written = error.reason() == Some(Reason::Written);
-            let failure = Err::<(), _>(error).doing(|| show_remote(name)).expect_err("it failed");
+            let failure = Failure::from(error);
             let again =
                 format!("braid relayout {} {}", shell::quoted(OsStr::new(&show_remote(name))), flags(shape));
             if written { failure.remedy(again) } else { failure }
@@ -103,10 +103,10 @@ pub(crate) fn flags(shape: Shape) -> String {
 
 /// The layout that counts at a name.
 pub(crate) async fn row(client: &Client, name: &Name) -> Result<Row, Failure> {
-    let LayoutReply { shape, from, of, path } = client.layout(name).await.doing(|| show_remote(name))?;
+    let LayoutReply { shape, from, of, path } = client.layout(name).await?;
     let own = match from {
         LayoutFrom::File => true,
-        LayoutFrom::Directory => client.stat(name).await.doing(|| show_remote(name))?.file == of,
+        LayoutFrom::Directory => client.stat(name).await?.file == of,
         LayoutFrom::Volume => name.path().is_empty(),
     };
     let from = match from {
@@ -131,7 +131,7 @@ async fn below(client: &Client, name: Name, rows: &mut Vec<Row>) -> Result<(), F
         }
         let entries = match client.list(&directory.name).all().await {
             Err(error) if matches!(error.reason(), Some(Reason::NotDirectory | Reason::NotFound)) => continue,
-            entries => entries.doing(what)?,
+            entries => entries?,
         };
         for entry in entries.iter().rev().filter(|entry| entry.kind() == EntryKind::Directory) {
             let name = directory.name.join(&entry.name).doing(what)?;

@@ -73,7 +73,7 @@ async fn set(asked: args::VolumeSet, cluster: Option<&Path>, report: Report) -> 
     }
     let client = connect::cluster(cluster).await?;
     let root = Name::root(&asked.name).map_err(|error| Failure::usage(what(), error.to_string()))?;
-    let present = client.layout(&root).await.doing(what)?.shape.shape().doing(what)?;
+    let present = client.layout(&root).await?.shape.shape().doing(what)?;
     let unit = asked.unit.unwrap_or(present.unit_bytes().into());
     let scheme = match (&asked.scheme, asked.width) {
         (Some(scheme), _) => scheme.clone(),
@@ -81,7 +81,7 @@ async fn set(asked: args::VolumeSet, cluster: Option<&Path>, report: Report) -> 
         (None, None) => present.to_string(),
     };
     let shape = Asked::new(&scheme, asked.width, unit).doing(what)?.shape(&client, what).await?;
-    client.set_layout(&root, Some(shape)).await.doing(what)?;
+    client.set_layout(&root, Some(shape)).await?;
     let facts = client.volumes().await?.iter().find(|row| row.name == asked.name).map(facts);
     report.facts(&facts, |_| {
         let again = format!("; braid relayout braid://{} {}", asked.name, layout::flags(shape));
