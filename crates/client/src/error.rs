@@ -315,6 +315,7 @@ fn reason_kind(reason: Reason) -> Kind {
         | Reason::IsDirectory
         | Reason::NotEmpty
         | Reason::NotFile
+        | Reason::Written
         | Reason::Loop
         | Reason::PartitionNotEmpty => Kind::WrongKind,
         Reason::BadToken | Reason::NotAllowed | Reason::Forged | Reason::Rights | Reason::OtherCluster => {
@@ -328,7 +329,7 @@ fn reason_kind(reason: Reason) -> Kind {
         | Reason::TooManyLinks
         | Reason::TooLarge => Kind::NoSpace,
         Reason::Medium | Reason::Damaged | Reason::ReadOnly => Kind::Corrupt,
-        Reason::BadName | Reason::BadScheme | Reason::Range => Kind::Usage,
+        Reason::BadName | Reason::BadScheme | Reason::Range | Reason::OtherQuota => Kind::Usage,
         Reason::TooFewDrives
         | Reason::TooManyAway
         | Reason::NotLeading

@@ -25,7 +25,7 @@ use braid_wire::Reason;
 use braid_wire::capability::DataDirection;
 use braid_wire::control::{Commit, Cut, FileAttributes, HandlePromise, Seen, StatRow};
 use braid_wire::data::Listing;
-use tokio::sync::{RwLock, Semaphore};
+use tokio::sync::Semaphore;
 
 use crate::concurrent;
 use crate::data::extents;
@@ -80,10 +80,6 @@ struct Writer {
     modified: Mutex<Option<i64>>,
     /// Allows one commit at a time.
     commits: Semaphore,
-    /// Held by writes (shared) until they are acknowledged, and by changes of the size (exclusive). If a
-    /// write ended during a cut, its bytes beyond the new size would be removed; and a place at the end that
-    /// was reserved before the cut is given to others after it.
-    cuts: RwLock<()>,
     /// Number of the last commit: the manager ignores one that arrives after a later one.
     order: AtomicU64,
 }
@@ -108,7 +104,6 @@ impl File {
             written: AtomicBool::new(false),
             modified: Mutex::new(None),
             commits: Semaphore::new(1),
-            cuts: RwLock::default(),
             order: AtomicU64::new(0),
         };
         File { handle, writer: Some(writer), mode, position: 0, reserved: None }
@@ -266,14 +261,14 @@ impl File {
     /// Writes all of `data` at `offset`. When it returns, the bytes are durable on every drive of the file's
     /// set.
     pub async fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
-        let _no_cuts = self.writing()?.cuts.read().await;
+        let _no_cuts = self.writing()?.side.cuts.read().await;
         self.write_from(data, offset, None, Source::Still).await
     }
 
     /// Like [`File::write_at`], for memory that may change during the call, such as another program's. The
     /// file gets the content at some time during the call, and data and parity match. Costs a copy.
     pub async fn write_at_copied(&self, data: &[u8], offset: u64) -> Result<()> {
-        let _no_cuts = self.writing()?.cuts.read().await;
+        let _no_cuts = self.writing()?.side.cuts.read().await;
         self.write_from(data, offset, None, Source::Changing).await
     }
 
@@ -292,6 +287,7 @@ impl File {
         if data.is_empty() {
             return Ok(());
         }
+        self.handle.reach(end).await?;
         writer.written.store(true, Ordering::Release);
         self.handle.heed_end().await;
         let Some(promised) = self.handle.promised(DataDirection::Write) else {
@@ -379,7 +375,7 @@ impl File {
         if size > FILE_BYTES_MAX {
             return Err(Error::Range { file: self.subject().to_owned(), offset: size, bytes: 0 });
         }
-        let _no_writes = writer.cuts.write().await;
+        let _no_writes = writer.side.cuts.write().await;
         let mut tries = Tries::new(self.handle.client.config().patience);
         let mut in_vain = 0_u8;
         loop {

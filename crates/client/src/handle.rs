@@ -12,7 +12,7 @@ use braid_wire::capability::DataDirection;
 use braid_wire::control::{
     Access, BeginHeal, ControlReply, ControlRequest, HandlePromise, Opened, Refresh, ReportLost, Turn,
 };
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
@@ -65,6 +65,8 @@ pub(crate) struct Handle {
     size: Mutex<Size>,
     /// The drives' receipts for this handle's writes.
     pub(crate) receipts: Receipts,
+    /// Notified when others wait for what this handle was given of a quota.
+    pub(crate) wanted_back: Notify,
     /// The account of a handle that was opened under a reservation.
     promised: Option<Reported>,
 }
@@ -156,6 +158,7 @@ impl Handle {
             touched: Mutex::new(BTreeSet::new()),
             size,
             receipts: Receipts::default(),
+            wanted_back: Notify::new(),
             promised,
         };
         handle.heed(&handle.view());
@@ -211,23 +214,44 @@ impl Handle {
 
     /// A view newer than `seen`: requested, unless another request has brought one already.
     pub(crate) async fn refresh(&self, seen: &Arc<FileView>) -> Result<Arc<FileView>> {
-        self.ask(seen, Turn::Any, 0).await
+        self.ask(seen, Turn::Any, 0, None).await
     }
 
     /// Has the file for this handle alone, for a while: longer, the more turns ended before they were of use.
     pub(crate) async fn take_turn(&self, seen: &Arc<FileView>, in_vain: u8) -> Result<Arc<FileView>> {
-        self.ask(seen, Turn::Take, in_vain).await
+        self.ask(seen, Turn::Take, in_vain, None).await
     }
 
     /// Ends the turn of [`Handle::take_turn`]: other handles have the file again too.
     pub(crate) async fn give_turn(&self) -> Result<Arc<FileView>> {
-        self.ask(&self.view(), Turn::Give, 0).await
+        self.ask(&self.view(), Turn::Give, 0, None).await
     }
 
-    async fn ask(&self, seen: &Arc<FileView>, turn: Turn, in_vain: u8) -> Result<Arc<FileView>> {
+    /// Makes sure that the handle may write up to byte `end`: under a quota it asks for more, if it must.
+    pub(crate) async fn reach(&self, end: u64) -> Result<()> {
+        let view = self.view();
+        if view.may_reach(end) {
+            return Ok(());
+        }
+        self.ask(&view, Turn::Any, 0, Some(end)).await.map(drop)
+    }
+
+    /// Gives back what the handle was given of a quota and does not need beyond byte `needed`. The caller has
+    /// made sure that nothing is being written.
+    pub(crate) async fn give_back(&self, needed: u64) -> Result<()> {
+        self.ask(&self.view(), Turn::Any, 0, Some(needed)).await.map(drop)
+    }
+
+    async fn ask(
+        &self,
+        seen: &Arc<FileView>,
+        turn: Turn,
+        in_vain: u8,
+        reach: Option<u64>,
+    ) -> Result<Arc<FileView>> {
         let _turn = self.gate.acquire().await.expect("it is never closed");
         let now = self.view();
-        let is_newer = !Arc::ptr_eq(&now, seen);
+        let is_newer = !Arc::ptr_eq(&now, seen) && reach.is_none_or(|end| now.may_reach(end));
         if is_newer && (turn == Turn::Any || turn == Turn::Take && !now.shared) {
             return Ok(now);
         }
@@ -235,7 +259,8 @@ impl Handle {
         let lease = now.lease;
         let holder = self.holder;
         let reservation = now.promise.map_or(ReservationId::NONE, |promise| promise.reservation);
-        let refresh = |access| Refresh { file, access, lease, holder, turn, in_vain, reservation }.into();
+        let refresh =
+            |access| Refresh { file, access, lease, holder, turn, in_vain, reservation, reach }.into();
         let request: ControlRequest = match self.purpose {
             Purpose::Read => refresh(Access::Read),
             Purpose::Write => refresh(Access::Write),

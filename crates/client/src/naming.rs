@@ -2,9 +2,11 @@
 
 pub(crate) mod attributes;
 pub(crate) mod file_systems;
+pub(crate) mod layouts;
 pub(crate) mod locks;
 pub(crate) mod name;
 pub(crate) mod names;
+pub(crate) mod quotas;
 pub(crate) mod relayout;
 pub(crate) mod reservations;
 pub(crate) mod room;

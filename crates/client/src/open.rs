@@ -122,7 +122,8 @@ impl OpenOptions {
         self
     }
 
-    /// The shape of a newly created file; by default the volume's.
+    /// The shape of a newly created file; by default that of the reserved rate's plan, else of the nearest
+    /// directory above that has a layout ([`Client::set_layout`]), else of the volume.
     pub fn shape(mut self, shape: Shape) -> OpenOptions {
         self.shape = Some(shape);
         self
@@ -249,11 +250,16 @@ impl Client {
     }
 
     /// Creates a file without a name, as [`Client::create_unnamed`] does, that [`File::link`] is to give this
-    /// name: if a data rate is reserved there, the file has it already. The file is not on the drives in
-    /// `full` as long as there are enough others: they refused its bytes for lack of space
-    /// ([`File::full_drive`]).
-    pub async fn create_for(&self, name: &Name, full: &BTreeSet<DriveId>) -> Result<File> {
-        self.create_in(name.volume(), None, full, Some(self.place(name).await?)).await
+    /// name: if a data rate is reserved there, the file has it already; and without a shape it gets the one
+    /// that counts there. The file is not on the drives in `full` as long as there are enough others: they
+    /// refused its bytes for lack of space ([`File::full_drive`]).
+    pub async fn create_for(
+        &self,
+        name: &Name,
+        shape: Option<Shape>,
+        full: &BTreeSet<DriveId>,
+    ) -> Result<File> {
+        self.create_in(name.volume(), shape, full, Some(self.place(name).await?)).await
     }
 
     async fn create_in(

@@ -39,6 +39,8 @@ pub(crate) struct FileView {
     pub(crate) expires_ms: u64,
     /// The reserved rate under which the file is open.
     pub(crate) promise: Option<HandlePromise>,
+    /// Under a quota: one past the last byte that the handle may write before it asks for more.
+    pub(crate) reach: Option<u64>,
     /// The other facts in the answer.
     pub(crate) stat: StatRow,
 }
@@ -103,6 +105,7 @@ impl FileView {
             lease_ms: opened.lease_ms,
             expires_ms: opened.expires_ms,
             promise: opened.promise,
+            reach: opened.reach,
             stat,
         })
     }
@@ -110,6 +113,11 @@ impl FileView {
     /// Returns true if other handles write the file too.
     pub(crate) fn has_others(&self) -> bool {
         self.shared || self.range.is_some()
+    }
+
+    /// Returns true if the handle may write up to byte `end`.
+    pub(crate) fn may_reach(&self, end: u64) -> bool {
+        self.reach.is_none_or(|reach| end <= reach)
     }
 
     /// The segment as the planner sees it, with the columns in `away` away.

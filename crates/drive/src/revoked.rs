@@ -145,6 +145,7 @@ mod tests {
             kind: LeaseKind::Exclusive,
             first_stripe: 0,
             end_stripe: u64::MAX,
+            reach: u64::MAX,
             protection: Protection::Integrity,
             holder: DriveId(0),
             map: [0; 16],

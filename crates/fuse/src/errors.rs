@@ -12,6 +12,7 @@ pub(crate) fn errno(error: &Error) -> Errno {
         Reason::IsDirectory => Some(Errno::EISDIR),
         Reason::Quota => Some(Errno::EDQUOT),
         Reason::BadName => Some(Errno::EINVAL),
+        Reason::OtherQuota => Some(Errno::EXDEV),
         Reason::NoXattr => Some(Errno::ENODATA),
         Reason::TooManyLinks => Some(Errno::EMLINK),
         Reason::TooLarge => Some(Errno::ENOSPC),

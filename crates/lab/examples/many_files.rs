@@ -191,7 +191,7 @@ fn create_one(core: &Core, tx: &mut Tx, path: Vec<u8>) -> Result<(), Refusal> {
         range: None,
         new: NEW_FILE,
     };
-    let (file, made) = files::find_or_create(tx, &open, &place, core.now_ms())?;
+    let (file, made) = files::find_or_create(tx, &open, None, &place, core.now_ms())?;
     let lease = made.map(|inode| inode.lease).unwrap_or_default();
     files::commit(
         tx,

@@ -6,6 +6,8 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
+mod text;
+
 /// Minimum unit size: 4 KiB, one checksum block.
 pub const UNIT_BYTES_MIN: u32 = 4 << 10;
 /// Maximum unit size: 64 MiB.
@@ -209,6 +211,9 @@ pub enum SchemeError {
     /// The unit is not a power of two from 4 KiB to 64 MiB.
     #[error("unit of {0} bytes: it must be a power of two from 4K to 64M")]
     Unit(u64),
+    /// A word of a layout's text is not one of those that it may have.
+    #[error("\"{0}\" is not part of a layout: write it such as \"raid5 4+1 unit=64KiB\"")]
+    Word(String),
 }
 
 impl Scheme {

@@ -30,6 +30,7 @@ use braid_meta::rules::leadership::Leadership;
 use braid_meta::rules::leases::Leases;
 use braid_meta::rules::operations::{Once, Operation, OperationResult, Operations, recorded, remember};
 use braid_meta::rules::reservations::Reservations;
+use braid_meta::rules::scarce::Scarce;
 use braid_meta::rules::space::{candidate, has_room};
 use braid_meta::rules::watchers::{LEASE_MS, Told, Watchers};
 use braid_meta::tree::files::columns_on;
@@ -102,6 +103,7 @@ pub struct Core {
     pub(crate) decisions: Together<Decision>,
     pub(crate) drives: Mutex<DriveTable>,
     pub(crate) leases: Mutex<Leases>,
+    pub(crate) scarce: Mutex<Scarce>,
     pub(crate) operations: Mutex<Operations>,
     pub(crate) healing: Mutex<Healing>,
     pub(crate) comparisons: Mutex<Comparisons>,
@@ -177,6 +179,11 @@ impl Core {
     /// The table of leases.
     pub fn leases(&self) -> MutexGuard<'_, Leases> {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The writers that wait for room under a quota.
+    pub(crate) fn scarce(&self) -> MutexGuard<'_, Scarce> {
+        self.scarce.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// State of operations beyond the stored results.
@@ -452,7 +459,7 @@ impl Core {
     }
 
     /// Drives for a new file, and its columns that are out from the start. See
-    /// [`braid_meta::tree::files::ChooseDrives`]. Drives in `avoid` are used only if there are not enough
+    /// [`braid_meta::tree::shapes::ChooseDrives`]. Drives in `avoid` are used only if there are not enough
     /// others.
     pub fn place(
         &self,

@@ -2,7 +2,9 @@
 
 pub(crate) mod endings;
 pub(crate) mod lapses;
+pub(crate) mod layouts;
 pub(crate) mod opened;
 pub mod opens;
+pub(crate) mod reach;
 pub(crate) mod receipts;
 pub(crate) mod sharing;

@@ -206,6 +206,7 @@ pub async fn start(
         decisions: Together::new(),
         drives: Mutex::new(DriveTable::new(config.lease_ms, promised_ms, clock.pauses())),
         leases: Mutex::new(Leases::new(config.client_lease_ms, clock.pauses())),
+        scarce: Mutex::default(),
         operations: Mutex::default(),
         healing: Mutex::default(),
         comparisons: Mutex::default(),

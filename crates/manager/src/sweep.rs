@@ -21,6 +21,7 @@ use crate::columns::free::{forget_replaced, free_components, free_left, is_absen
 use crate::columns::mislaid::Mislaid;
 use crate::columns::moves::EmptyDrives;
 use crate::columns::orphans::Orphans;
+use crate::columns::partitions::tell_quotas;
 use crate::columns::relayout::LayOut;
 use crate::columns::returns::ReadmitDrives;
 use crate::core::{Core, set_record};
@@ -333,6 +334,7 @@ async fn tend(core: &Arc<Core>, drive: DriveId) -> Result<(), CallError> {
     for volume in missing {
         make_partition(core, drive, volume).await?;
     }
+    tell_quotas(core, drive, starts.is_some()).await?;
     if let Some(starts) = starts {
         core.drives().partitions_made(drive, starts);
     }

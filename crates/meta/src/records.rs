@@ -8,6 +8,7 @@ pub mod inodes;
 pub mod kv;
 pub mod memory;
 pub mod numbers;
+pub mod quotas;
 pub mod relayouts;
 pub mod schema;
 pub mod seats;

@@ -19,6 +19,7 @@ pub mod parts;
 pub mod pauses;
 pub mod recovery;
 pub mod reservations;
+pub mod scarce;
 pub mod slow;
 pub mod space;
 pub mod spread;

@@ -50,7 +50,7 @@ impl BraidStore {
             let bytes = read(&source, 0..object.size()).await?;
             return self.put(to, &[bytes], replace, &attributes).await.map(drop);
         }
-        let target = Arc::new(self.client.create_for(to, &BTreeSet::new()).await?);
+        let target = Arc::new(self.client.create_for(to, None, &BTreeSet::new()).await?);
         let copied = async {
             self.describe(target.number(), &attributes).await?;
             copy_bytes(&source, &target, object.size()).await?;

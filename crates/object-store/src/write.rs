@@ -92,7 +92,7 @@ impl BraidStore {
     ) -> Result<File, Error> {
         let mut full = BTreeSet::new();
         loop {
-            let file = self.client.create_for(name, &full).await?;
+            let file = self.client.create_for(name, None, &full).await?;
             let written = async {
                 write(&file, 0, pieces).await?;
                 self.describe(file.number(), attributes).await
@@ -195,7 +195,7 @@ impl Upload {
         name: Name,
         attributes: &[(String, String)],
     ) -> Result<Upload, Error> {
-        let file = store.client.create_for(&name, &BTreeSet::new()).await?;
+        let file = store.client.create_for(&name, None, &BTreeSet::new()).await?;
         store.describe(file.number(), attributes).await?;
         let store = store.clone();
         let file = Some(Arc::new(file));

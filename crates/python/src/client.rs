@@ -1,5 +1,6 @@
 //! A client of a cluster, and its operations on names.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ use crate::calls::{How, PythonNone, run, wait};
 use crate::errors::Failure;
 use crate::file::File;
 use crate::gate::Gate;
+use crate::layouts::{self, InForce};
 use crate::many::{self, Item, Part};
 use crate::process::OfProcess;
 use crate::rates::{self, Asked, Reservation};
@@ -371,7 +373,27 @@ impl Client {
         })
     }
 
-    /// Opens a file. `letter` is r, w, a or x; `plus` adds the other kind of access.
+    /// The layout of a file, or of new files in a directory, and where it comes from.
+    fn layout(&self, py: Python<'_>, name: &[u8], how: How<'_>) -> PyResult<Py<PyAny>> {
+        self.with_name(py, how, name, async |client, name| Ok(InForce::from(client.layout(&name).await?)))
+    }
+
+    /// Sets the layout of a directory or of a file that was never written; `None` takes a directory's away.
+    fn set_layout(
+        &self,
+        py: Python<'_>,
+        name: &[u8],
+        layout: Option<&str>,
+        how: How<'_>,
+    ) -> PyResult<Py<PyAny>> {
+        let shape = layouts::shape(layout)?;
+        self.with_name(py, how, name, async move |client, name| {
+            client.set_layout(&name, shape).await.map(|()| PythonNone)
+        })
+    }
+
+    /// Opens a file. `letter` is r, w, a or x; `plus` adds the other kind of access. `layout` is for a file
+    /// that is made.
     fn open(
         &self,
         py: Python<'_>,
@@ -379,6 +401,7 @@ impl Client {
         letter: char,
         plus: bool,
         reserve: Option<Asked>,
+        layout: Option<&str>,
         how: How<'_>,
     ) -> PyResult<Py<PyAny>> {
         let writes = letter != 'r' || plus;
@@ -392,21 +415,28 @@ impl Client {
         if let Some(asked) = reserve {
             options = options.reserve(rates::ask(asked, writes));
         }
+        if let Some(shape) = layouts::shape(layout)? {
+            options = options.shape(shape);
+        }
         self.with_name(py, how, name, async move |client, name| {
             let file = client.open(&name, &options).await?;
             Ok(File::new(client, file, Some(name)))
         })
     }
 
-    /// Makes a new file without a name, for writing. If it is closed without a link, it vanishes.
-    fn create_unnamed(&self, py: Python<'_>, volume: String, how: How<'_>) -> PyResult<Py<PyAny>> {
-        let session = self.session();
-        run(py, how, async move {
-            let client = session.client().await?;
-            let file = client.create_unnamed(&volume, None).await;
-            let subject = OsString::from(format!("{}{volume}", braid_client::PREFIX));
-            file.map(|file| File::new(client.clone(), file, None))
-                .map_err(|error| Failure::from(error).at(subject))
+    /// Makes a new file without a name, for writing, which a link is to give this name. If it is closed
+    /// without a link, it vanishes. Without a layout it has the one that counts at the name.
+    fn create_for(
+        &self,
+        py: Python<'_>,
+        name: &[u8],
+        layout: Option<&str>,
+        how: How<'_>,
+    ) -> PyResult<Py<PyAny>> {
+        let shape = layouts::shape(layout)?;
+        self.with_name(py, how, name, async move |client, name| {
+            let file = client.create_for(&name, shape, &BTreeSet::new()).await?;
+            Ok(File::new(client, file, None))
         })
     }
 

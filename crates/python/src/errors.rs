@@ -134,6 +134,7 @@ fn errno(error: &Error) -> i32 {
         Reason::TooManyLinks => Some(libc::EMLINK),
         Reason::Loop => Some(libc::ELOOP),
         Reason::NoXattr => Some(libc::ENODATA),
+        Reason::Written => Some(libc::EBUSY),
         _ => None,
     });
     of_reason.unwrap_or_else(|| match error.kind() {

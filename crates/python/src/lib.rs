@@ -21,6 +21,7 @@ mod errors;
 mod file;
 mod gate;
 mod later;
+mod layouts;
 mod many;
 mod process;
 mod rates;

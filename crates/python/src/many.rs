@@ -146,7 +146,7 @@ async fn write_one(
     content: &Buffer,
     how: HowToWrite,
 ) -> braid_client::Result<()> {
-    let file = client.create_for(name, &std::collections::BTreeSet::new()).await?;
+    let file = client.create_for(name, None, &std::collections::BTreeSet::new()).await?;
     content.write_to(&file, 0).await?;
     let replace = if how.replace { Replace::Yes } else { Replace::No };
     file.link_and_close(name, replace, AttributeChanges::NONE).await

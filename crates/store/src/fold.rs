@@ -86,8 +86,8 @@ impl Committer {
     }
 
     /// Writes bases that the folder's thread has made, in one commit, but for those of which what they were
-    /// made of has changed meanwhile. Returns false if they cannot be written now: they would be made again in
-    /// vain at once.
+    /// made of has changed meanwhile. Returns false if they cannot be written now: they would be made again
+    /// in vain at once.
     pub(crate) fn commit_folds(&mut self, folded: Folded) -> bool {
         let Folded { bases, reply } = folded;
         let made = bases.len();
@@ -110,8 +110,8 @@ impl Committer {
     }
 }
 
-/// Makes the bases of the next units that are due, in turns at the disk: several, as long as that is quick, so
-/// that they share a commit. Returns none if none is due now, or none can be folded.
+/// Makes the bases of the next units that are due, in turns at the disk: several, as long as that is quick,
+/// so that they share a commit. Returns none if none is due now, or none can be folded.
 pub(crate) fn next(shared: &Shared, gives_up: &dyn Fn() -> bool) -> Vec<Base> {
     let began = Instant::now();
     let mut bases = Vec::new();

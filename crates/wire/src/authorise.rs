@@ -336,6 +336,15 @@ fn check_lease(request: &DriveRequest, capability: &Capability) -> Result<(), Re
         let detail = format!("stripe {unit} is outside the lease's stripes {first}..{end}");
         return Err(Refusal::new(Reason::Range, detail));
     }
+    if let Bytes::Written { unit, hole: false, .. } = request.target().bytes
+        && unit >= capability.reach
+    {
+        let detail = format!(
+            "stripe {unit} is past what the writer was given of its quota, stripe {}: ask the manager for more",
+            capability.reach
+        );
+        return Err(Refusal::new(Reason::Quota, detail));
+    }
     let is_shared = capability.kind == LeaseKind::Shared;
     let why = match request {
         DriveRequest::StripeWrite(write) if is_shared && !write.install => {

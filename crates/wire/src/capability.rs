@@ -170,6 +170,9 @@ record! {
         /// One past the last stripe that may be written; 2^64 - 1: all from the first on. All stripes may
         /// be read.
         end_stripe: u64,
+        /// One past the last stripe that may get bytes, by the quotas that the file is under; 2^64 - 1: any.
+        /// The stripes from this one on may be cleared.
+        reach: u64,
         /// The least protection that a request under this capability must have.
         protection: Protection,
         /// The drive that the capability was given to, which may send deltas under it and nothing else; 0:

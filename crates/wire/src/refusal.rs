@@ -40,7 +40,8 @@ choice! {
         PartitionNotEmpty = 15,
         /// The drive has no space left.
         Full = 16,
-        /// The quota of the partition or volume is reached, or the limit of what one unit may hold.
+        /// The quota of the partition, volume, directory or user is reached, or the limit of what one unit
+        /// may hold.
         Quota = 17,
         /// The medium failed.
         Medium = 18,
@@ -106,7 +107,7 @@ choice! {
         /// The operation is so old that it is not known whether it was carried out: look, then ask again
         /// under a new number.
         Outdated = 58,
-        /// The file has no extended attribute of this name.
+        /// There is no extended attribute of this name, or no layout of the directory's own.
         NoXattr = 59,
         /// The file has as many names as it may.
         TooManyLinks = 60,
@@ -119,6 +120,10 @@ choice! {
         /// The disk that holds the manager's state is full. Whether the change is stored is not known until
         /// there is room.
         ManagerFull = 64,
+        /// The directory would come under other directories' quotas: copy it, and remove it where it was.
+        OtherQuota = 65,
+        /// The file has been written, so that it can get another layout only by being laid out anew.
+        Written = 66,
     }
 }
 

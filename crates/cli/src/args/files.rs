@@ -4,6 +4,8 @@ use std::ffi::OsString;
 
 use clap::{ArgAction, Args};
 
+use crate::output::size;
+
 #[derive(Debug, Args)]
 pub(crate) struct Cp {
     /// Copy everything as what it is: directories, links, named pipes, sockets and devices, with owner,
@@ -21,6 +23,17 @@ pub(crate) struct Cp {
     /// time
     #[arg(short, long)]
     pub(crate) update: bool,
+    /// Layout of the files that are made in a volume: raid0, raid1, raid4, raid5 or rs(k,m)
+    /// [default: that of the directory or the volume, see `braid layout`]
+    #[arg(long)]
+    pub(crate) scheme: Option<String>,
+    /// Columns, parity included
+    /// [default: 2 for raid1, k+m for rs, or else as many as there are drives, up to 5]
+    #[arg(long, value_name = "COLUMNS", requires = "scheme")]
+    pub(crate) width: Option<u16>,
+    /// Bytes of a unit, a power of two from 4K to 64M; with --scheme
+    #[arg(long, default_value = "512K", value_parser = size::parse, value_name = "SIZE", requires = "scheme")]
+    pub(crate) unit: u64,
     /// Show no progress and no summary
     #[arg(short, long)]
     pub(crate) quiet: bool,

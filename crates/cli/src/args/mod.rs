@@ -4,11 +4,13 @@
 mod bench;
 mod disk_model;
 mod files;
+mod quota;
 mod reserve;
 mod servers;
 mod sim;
 mod store;
 mod stream;
+mod volume;
 
 use std::ffi::OsString;
 use std::ops::Range;
@@ -23,6 +25,7 @@ use crate::output::size;
 
 pub(crate) use bench::{Bench, Qualify};
 pub(crate) use files::{Cat, Chmod, Chown, Cp, Ln, Ls, Mkdir, Mv, Rm, Stat, Touch};
+pub(crate) use quota::{Quota, QuotaOf};
 pub(crate) use reserve::{Reserve, ReserveCommand, ReserveRate};
 pub use servers::DriveOptions;
 pub(crate) use servers::{Drive, DriveServe, Manager, ManagerServe, Supervised};
@@ -30,6 +33,7 @@ pub use sim::SimRun;
 pub(crate) use sim::{Sim, Size};
 pub(crate) use store::Store;
 pub(crate) use stream::{Pace, Play, Record, Stream};
+pub(crate) use volume::{Layout, LayoutSet, Volume, VolumeCreate, VolumeSet};
 
 /// Striped, redundant storage over ordinary machines.
 #[derive(Debug, Parser)]
@@ -147,12 +151,22 @@ pub(crate) enum Command {
     /// Show a file's or directory's size, layout and components
     #[command(after_help = "Example:\n  braid stat braid://main/a.bin")]
     Stat(Stat),
-    /// Make, list and remove volumes
+    /// Make, list, change and remove volumes
     #[command(
         subcommand,
-        after_help = "Example:\n  braid volume create media --scheme raid5 --width 5 && braid cp movie.mkv braid://media/"
+        after_help = "Examples:\n  braid volume create media --scheme raid5 --width 5 && braid cp movie.mkv braid://media/\n  braid volume set media --unit 1M"
     )]
     Volume(Volume),
+    /// Bound what a volume, a directory or a user may hold
+    #[command(subcommand, after_help = "Example:\n  braid quota set braid://media/projects --bytes 200G")]
+    Quota(Quota),
+    /// Say how new files in a directory lie on the drives: scheme, width and unit
+    #[command(
+        subcommand,
+        after_help = "A new file lies as its maker says (cp --scheme); else as a reserved rate's plan says; else as the nearest directory above it that has a layout says; else as the volume says. What exists stays as it is: `braid relayout` lays it out anew.\n\nIn a mount the extended attribute user.braid.layout shows and sets the same.\n\nExamples:\n  \
+        braid layout set braid://main/photos --scheme 'rs(4,2)' --unit 1M\n  braid layout ls braid://main/photos/2026\n  braid layout ls -R braid://main\n  braid layout rm braid://main/photos"
+    )]
+    Layout(Layout),
     /// Print the plan set of a read or write: which drive does what, and in which order
     #[command(
         after_help = "With --time each instruction has beside it when it begins and when it is done, as the simulator predicts it for this plan set alone: on idle parts, with nothing cached, each drive on a host of its own. What this cluster's parts cost is measured by `braid-lab bench calibrate` on a machine like its own.\n\nExamples:\n  \
@@ -318,42 +332,6 @@ pub(crate) struct Down {
     /// The cluster's directory [default: --cluster, or ~/.local/share/braid]
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Volume {
-    /// Make a volume
-    #[command(after_help = "Examples:\n  braid volume create media --scheme raid5 --width 5 --unit 512K\n  \
-        braid volume create safe --scheme 'rs(4,2)' --unit 1M")]
-    Create(VolumeCreate),
-    /// List the volumes
-    #[command(after_help = "Example:\n  braid volume ls")]
-    Ls,
-    /// Remove a volume that holds no files
-    #[command(after_help = "Example:\n  braid rm -r braid://old && braid volume rm old")]
-    Rm {
-        #[arg(value_name = "NAME")]
-        name: String,
-    },
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct VolumeCreate {
-    #[arg(value_name = "NAME")]
-    pub(crate) name: String,
-    /// raid0, raid1, raid4, raid5 or rs(k,m)
-    #[arg(long, default_value = "raid5")]
-    pub(crate) scheme: String,
-    /// Columns, parity included
-    /// [default: 2 for raid1, k+m for rs, or else as many as there are drives, up to 5]
-    #[arg(long, value_name = "COLUMNS")]
-    pub(crate) width: Option<u16>,
-    /// Bytes of a unit, a power of two from 4K to 64M
-    #[arg(long, default_value = "512K", value_parser = size::parse, value_name = "SIZE")]
-    pub(crate) unit: u64,
-    /// The most bytes that the volume may hold; 0 for no limit
-    #[arg(long, default_value = "0", value_parser = size::parse, value_name = "SIZE")]
-    pub(crate) quota: u64,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use braid_client::{AttributeChanges, Client, Name};
+use braid_layout::Shape;
 
 use super::pipeline::{self, Sink, Source};
 use super::target::Unnamed;
@@ -18,19 +19,21 @@ use crate::output::rate::Progress;
 /// Maximum number of full drives that a copy works around.
 const FULL_MAX: usize = 16;
 
-/// Copies `source`, described by `job`, to `name` with the attributes `kept`. Returns the bytes copied.
+/// Copies `source`, described by `job`, to `name` with the attributes `kept`, in this shape or the one that
+/// counts there. Returns the bytes copied.
 pub(super) async fn run(
     client: &Client,
     job: &Job,
     mut source: Source,
     kept: AttributeChanges,
     name: &Name,
+    shape: Option<Shape>,
     progress: &Progress,
 ) -> Result<u64, Failure> {
     let mut full = BTreeSet::new();
     let mut refused = None;
     loop {
-        let unnamed = Unnamed::create(client, name.clone(), &full).await?;
+        let unnamed = Unnamed::create(client, name.clone(), shape, &full).await?;
         if let Some(failure) = refused.take()
             && unnamed.is_on(&full)
         {

@@ -23,12 +23,14 @@ use std::time::Instant;
 use braid_client::AttributeChanges;
 use braid_client::Client;
 use braid_client::Name;
+use braid_layout::Shape;
 use rustix::fs::OFlags;
 use serde::Serialize;
 
 use crate::args;
 use crate::connect;
 use crate::files::names::{Location, remote};
+use crate::operate::volume::Asked;
 use crate::output::exit::{Doing, Exit, Failure};
 use crate::output::rate::{Bar, Progress, Rate};
 use crate::output::report::{Report, count, unread};
@@ -45,6 +47,8 @@ use target::{Sibling, is_special, pipe_file};
 struct Options {
     preserve: Preserve,
     which: Which,
+    /// Layout of the files that are made in a volume; `None`: the one that counts there.
+    shape: Option<Shape>,
 }
 
 /// One file copied; a line of `--json`.
@@ -69,7 +73,12 @@ pub(crate) async fn run(cp: args::Cp, cluster: Option<&Path>, report: Report) ->
         return Err(Failure::usage("copy", "neither source nor target is braid://VOLUME/PATH")
             .remedy("for local files use cp"));
     }
+    let wanted = wanted(&cp, &target)?;
     let client = connect::cluster(cluster).await?;
+    let shape = match &wanted {
+        Some(wanted) => Some(wanted.shape(&client, || "copy".to_owned()).await?),
+        None => None,
+    };
     let depth = match (cp.archive, cp.recursive) {
         (true, _) => Depth::Archive,
         (false, true) => Depth::Trees,
@@ -89,6 +98,7 @@ pub(crate) async fn run(cp: args::Cp, cluster: Option<&Path>, report: Report) ->
             (false, false) => Preserve::No,
         },
         which: if cp.update { Which::Changed } else { Which::All },
+        shape,
     };
     let of_files = u64::try_from(of_files).unwrap_or(u64::MAX);
     let bar = if cp.quiet || to_pipe { Bar::Hidden } else { Bar::Shown };
@@ -113,6 +123,16 @@ pub(crate) async fn run(cp: args::Cp, cluster: Option<&Path>, report: Report) ->
         unread(report.say(copied.into_iter().chain(same).collect::<Vec<String>>().join("; ")))?;
     }
     summary.into_result(skipped)
+}
+
+/// The layout that the command line asks for. Only files in a volume have one.
+fn wanted<'a>(cp: &'a args::Cp, target: &Location) -> Result<Option<Asked<'a>>, Failure> {
+    let Some(scheme) = &cp.scheme else { return Ok(None) };
+    if !matches!(target, Location::Remote { .. }) {
+        return Err(Failure::usage("copy", "--scheme is for copies that are made in a volume")
+            .remedy("leave it out, or name a target such as braid://VOLUME/PATH"));
+    }
+    Asked::new(scheme, cp.width, cp.unit).doing(|| "copy".to_owned()).map(Some)
 }
 
 /// Runs `braid cat`.
@@ -183,7 +203,9 @@ async fn copy_one(
             sibling.commit().doing(what)?;
             bytes
         }
-        Location::Remote { name, .. } => elsewhere::run(client, job, source, kept, name, progress).await?,
+        Location::Remote { name, .. } => {
+            elsewhere::run(client, job, source, kept, name, options.shape, progress).await?
+        }
     };
     Ok(CopyOutcome::Copied(bytes))
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use braid_client::{AttributeChanges, Client, File as RemoteFile, Name, Replace};
-use braid_layout::DriveId;
+use braid_layout::{DriveId, Shape};
 use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
 
 use crate::files::beneath::{HeldName, LocalPath};
@@ -92,14 +92,15 @@ pub(crate) struct Unnamed {
 }
 
 impl Unnamed {
-    /// Creates the file in the volume of `name`, with the volume's shape. Avoids the drives in `full` while
-    /// there are enough others.
+    /// Creates the file in the volume of `name`, in this shape, or in the one that counts there.
+    /// Avoids the drives in `full` while there are enough others.
     pub(crate) async fn create(
         client: &Client,
         name: Name,
+        shape: Option<Shape>,
         full: &BTreeSet<DriveId>,
     ) -> Result<Unnamed, Failure> {
-        let created = client.create_for(&name, full).await;
+        let created = client.create_for(&name, shape, full).await;
         let file = created.doing(|| format!("store {}", show_remote(&name)))?;
         Ok(Unnamed { file: Arc::new(file), name })
     }

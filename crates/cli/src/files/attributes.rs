@@ -131,6 +131,11 @@ fn names(names: &[OsString]) -> Result<Vec<Name>, Failure> {
 }
 
 /// Finds the number of a user or group: as given, or as this machine knows the name.
+/// The number of a user that is named by its name or number.
+pub(crate) fn user_id(name: &str) -> Result<u32, Failure> {
+    id(name, "passwd")
+}
+
 fn id(name: &str, database: &str) -> Result<u32, Failure> {
     if let Ok(number) = name.parse() {
         return Ok(number);

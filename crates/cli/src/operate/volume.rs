@@ -1,13 +1,15 @@
-//! `braid volume create|ls|rm`.
+//! `braid volume create|ls|set|rm`.
 
 use std::path::Path;
 
-use braid_client::Client;
+use braid_client::{Client, Name};
+use braid_layout::scheme::UNIT_BYTES_DEFAULT;
 use braid_layout::{SchemeError, Shape};
 use braid_wire::control::{DriveState, VolumeRow};
 use serde::Serialize;
 
 use crate::files::stat::{ShapeFacts, shape_facts, show_shape};
+use crate::operate::layout;
 use crate::output::exit::{Cause, Doing, Exit, Failure};
 use crate::output::report::{Report, table};
 use crate::output::size;
@@ -43,6 +45,7 @@ pub(crate) async fn run(
 ) -> Result<(), Failure> {
     match command {
         args::Volume::Create(create) => self::create(create, cluster, report).await,
+        args::Volume::Set(set) => self::set(set, cluster, report).await,
         args::Volume::Ls => list(&connect::cluster(cluster).await?, report).await,
         args::Volume::Rm { name } => {
             connect::cluster(cluster).await?.volume_remove(&name).await?;
@@ -60,6 +63,31 @@ async fn create(create: args::VolumeCreate, cluster: Option<&Path>, report: Repo
     let text = format!("volume {}: {shape}, unit {}\n", create.name, size::show(create.unit));
     let facts = client.volumes().await?.iter().find(|row| row.name == create.name).map(facts);
     report.facts(&facts, |_| text)
+}
+
+/// Changes the layout of a volume's new files.
+async fn set(asked: args::VolumeSet, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
+    let what = || format!("set volume {}", asked.name);
+    if let Some(scheme) = &asked.scheme {
+        Asked::new(scheme, asked.width, asked.unit.unwrap_or(UNIT_BYTES_DEFAULT.into())).doing(what)?;
+    }
+    let client = connect::cluster(cluster).await?;
+    let root = Name::root(&asked.name).map_err(|error| Failure::usage(what(), error.to_string()))?;
+    let present = client.layout(&root).await?.shape.shape().doing(what)?;
+    let unit = asked.unit.unwrap_or(present.unit_bytes().into());
+    let scheme = match (&asked.scheme, asked.width) {
+        (Some(scheme), _) => scheme.clone(),
+        (None, Some(_)) => present.scheme().to_string(),
+        (None, None) => present.to_string(),
+    };
+    let shape = Asked::new(&scheme, asked.width, unit).doing(what)?.shape(&client, what).await?;
+    client.set_layout(&root, Some(shape)).await?;
+    let facts = client.volumes().await?.iter().find(|row| row.name == asked.name).map(facts);
+    report.facts(&facts, |_| {
+        let again = format!("; braid relayout braid://{} {}", asked.name, layout::flags(shape));
+        let unit = size::show(shape.unit_bytes().into());
+        format!("volume {}: {shape}, unit {unit}, for new files\n{}", asked.name, layout::stays(&again))
+    })
 }
 
 /// A shape as it is asked for on the command line.

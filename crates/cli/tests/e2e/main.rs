@@ -14,6 +14,7 @@ mod gone;
 mod health;
 mod json;
 mod kill_loop;
+mod layouts;
 mod manager_disk;
 mod manual;
 mod media;

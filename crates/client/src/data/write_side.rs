@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use braid_layout::DriveId;
+use tokio::sync::RwLock;
 
 use crate::data::stamps::Stamps;
 use crate::data::stripes::Stripes;
@@ -19,12 +20,22 @@ pub(crate) struct WriteSide {
     ending: AtomicBool,
     /// The drive that refused a write because it is full, if any.
     pub(crate) full: std::sync::OnceLock<DriveId>,
+    /// Held by writes (shared) until they are acknowledged, and by changes of the size (exclusive). If a
+    /// write ended during a cut, its bytes beyond the new size would be removed; and a place at the end that
+    /// was reserved before the cut is given to others after it.
+    pub(crate) cuts: RwLock<()>,
 }
 
 impl WriteSide {
     pub(crate) fn new(stamps: Stamps) -> WriteSide {
-        let (stripes, lost, ending, full) = Default::default();
-        WriteSide { stamps, stripes, lost, ending, full }
+        WriteSide {
+            stamps,
+            stripes: Stripes::default(),
+            lost: std::sync::OnceLock::new(),
+            ending: AtomicBool::new(false),
+            full: std::sync::OnceLock::new(),
+            cuts: RwLock::default(),
+        }
     }
 
     /// Records that the end of the lease is requested.

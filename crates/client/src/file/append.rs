@@ -23,7 +23,7 @@ impl File {
     }
 
     async fn append_from(&self, data: &[u8], source: Source) -> Result<u64> {
-        let _no_cuts = self.writing()?.cuts.read().await;
+        let _no_cuts = self.writing()?.side.cuts.read().await;
         loop {
             let (offset, lease) = self.reserve_place(data.len()).await?;
             let place = ReservedPlace::given(lease);

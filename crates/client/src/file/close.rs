@@ -34,6 +34,9 @@ impl File {
         writer.side.check(self.subject())?;
         let at = self.handle.client.place(name).await?;
         let _turn = writer.commits.acquire().await.expect("it is never closed");
+        // Under a quota the file counts with its size from then on, as other quotas may hold at its place.
+        let has_quota = self.handle.view().reach.is_some();
+        let _no_writes = if has_quota { Some(writer.side.cuts.write().await) } else { None };
         let request = self.naming(writer, at, replace, changes);
         let committed = (request.lease, request.size);
         let receipts = request.backing.receipts.clone();
@@ -43,6 +46,9 @@ impl File {
         answer.map_err(|error| self.handle.lease_error(error))?;
         writer.set_committed(Some(committed));
         self.handle.receipts.told(&receipts);
+        if has_quota {
+            self.handle.give_back(committed.1).await?;
+        }
         Ok(())
     }
 

@@ -13,7 +13,7 @@ impl File {
 
     pub(super) async fn withdraw_by(&self, writer: &Writer) -> Result<bool> {
         writer.side.check(self.subject())?;
-        let _no_writes = writer.cuts.write().await;
+        let _no_writes = writer.side.cuts.write().await;
         let view = self.handle.refresh(&self.handle.view()).await?;
         // The bytes past the size are known to be this handle's only under the lease that it was opened with,
         // and only if that lease is exclusive.

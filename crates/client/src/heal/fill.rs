@@ -46,6 +46,7 @@ pub(super) async fn fill_file(client: &Client, file: FileId, tally: &HealTally) 
             turn: Turn::Any,
             in_vain: 0,
             reservation: ReservationId::NONE,
+            reach: None,
         };
         let source = open(client, &subject, Purpose::Read, refresh.into()).await?;
         let view = target.view();

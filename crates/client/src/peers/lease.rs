@@ -61,6 +61,7 @@ async fn keep(handle: &Arc<Handle>, side: &WriteSide, ended: oneshot::Receiver<(
         why = renewals::keep(handle) => why,
         why = keep_capabilities(handle) => why,
         never = keep_retired(handle, side) => match never {},
+        never = give_back(handle, side) => match never {},
     };
     if side.is_over(why.clone()) {
         tracing::warn!(file = %handle.subject, why, "the write lease is lost");
@@ -85,6 +86,25 @@ async fn keep_capabilities(handle: &Handle) -> String {
             }
         }
     }
+}
+
+/// Gives back what the handle was given of a quota and does not need, whenever others wait for it.
+async fn give_back(handle: &Handle, side: &WriteSide) -> Infallible {
+    loop {
+        handle.wanted_back.notified().await;
+        if let Err(error) = Box::pin(give_back_now(handle, side)).await {
+            tracing::debug!(file = %handle.subject, %error, "room under a quota was not given back");
+        }
+    }
+}
+
+async fn give_back_now(handle: &Handle, side: &WriteSide) -> Result<(), Error> {
+    let _no_writes = side.cuts.write().await;
+    let needed = handle.size().bytes;
+    if handle.view().reach.is_none_or(|reach| reach <= needed) {
+        return Ok(());
+    }
+    handle.give_back(needed).await
 }
 
 /// Retires what is settled when the writer pauses.

@@ -106,6 +106,10 @@ impl Renewals {
         let request = Renew { leases: leases.to_vec() };
         let answer = client.shared.control.renew(subject, request, period.max(TRY_AGAIN)).await?;
         let ControlReply::Renewed(renewed) = answer else { return Err(unexpected(subject, &answer)) };
+        for holder in renewed.give_back {
+            let handle = self.kept().get(&holder).and_then(|kept| kept.handle.upgrade());
+            handle.inspect(|handle| handle.wanted_back.notify_one());
+        }
         for holder in renewed.lost {
             let kept = self.kept().remove(&holder);
             if let Some(kept) = kept {

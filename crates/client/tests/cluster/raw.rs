@@ -91,6 +91,7 @@ pub(crate) async fn grants(cluster: &Cluster, file: FileId, lease: Lease, holder
         turn: Turn::Any,
         in_vain: 0,
         reservation: ReservationId::NONE,
+        reach: None,
     };
     match manager(cluster).await.call(&refresh.into()).await.expect("it is open") {
         ControlReply::Opened(opened) => opened,

@@ -17,7 +17,7 @@ use crate::common::{
     Cluster, Random, assert_same, name, open_when_free, pattern, put, read_all, shape, wait_for,
 };
 
-const UNIT: usize = 4096;
+pub(crate) const UNIT: usize = 4096;
 /// The length of a record: small, and not aligned to anything.
 const RECORD: usize = 1237;
 
@@ -474,6 +474,7 @@ async fn a_writer_that_is_gone_in_the_middle_of_a_truncation_ends_the_others_lea
         turn,
         in_vain: 0,
         reservation: ReservationId::NONE,
+        reach: None,
     };
     let ControlReply::Opened(own) = session.call(&take.into()).await.expect("its turn") else {
         panic!("no turn")

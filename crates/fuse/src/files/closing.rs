@@ -121,6 +121,25 @@ impl Inode {
         Ok(())
     }
 
+    /// Gives up the open file, so that the file can get another layout: with no lease held, if nothing was
+    /// written here that the manager may not know of. It is opened again at the next need.
+    pub(crate) async fn step_aside(self: &Arc<Inode>) -> Outcome<()> {
+        let is_written = {
+            let state = self.state();
+            !state.is_clean() || state.uncommitted
+        };
+        // A file without a name would be gone without its lease.
+        if is_written || self.nameless.load(Ordering::Acquire) {
+            return Err(Errno::EBUSY);
+        }
+        self.close_writer().await?;
+        let mut slot = self.slot.write().await;
+        if !slot.writes {
+            slot.file = None;
+        }
+        Ok(())
+    }
+
     /// Ends writing once the last handle that writes is gone: the lease ends, and bytes that cannot be
     /// written are dropped.
     pub(crate) async fn finish(self: &Arc<Inode>) {

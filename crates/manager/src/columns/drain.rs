@@ -70,7 +70,7 @@ pub(crate) async fn remove(core: &Arc<Core>, asked: RemoveDrive) -> Result<(), R
         for (row, _) in tx.scan(&from, &to, usize::MAX)? {
             inodes::removed(tx, &row)?;
         }
-        for of in [table::LEFT, table::PARTITION, table::PARTITION_REMOVAL] {
+        for of in [table::LEFT, table::PARTITION, table::PARTITION_QUOTA, table::PARTITION_REMOVAL] {
             let (from, to) = key::of_drive(of, drive);
             tx.scan(&from, &to, usize::MAX)?.into_iter().for_each(|(row, _)| tx.delete(row));
         }

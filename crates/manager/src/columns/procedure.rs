@@ -407,6 +407,7 @@ async fn finish(
         if lease == RecordedLease::Ended {
             (inode.held, inode.holder, inode.shared, inode.since) = (false, HolderId::NONE, false, Lease(0));
             inode.within = Version::ZERO;
+            inode.reach = None;
             inode.parts.clear();
             inode.gone.clear();
             if !inode.lives() {

@@ -25,7 +25,8 @@ use crate::columns::column_changes::lease_of;
 use crate::columns::procedure::{self, Cause, Life, Lost, Probe, RecordedLease, drive_of, hold_lapsed};
 use crate::columns::{filling, live_out};
 use crate::core::{Core, busy};
-use crate::files::opened::{opened_by, opened_to_write, renew_lease};
+use crate::files::opened::{opened_by, opened_to_reach, opened_to_write, renew_lease};
+use crate::files::reach::wanted_back;
 use crate::files::{receipts, sharing};
 use crate::rates::under;
 use crate::sessions::callbacks;
@@ -41,16 +42,15 @@ pub async fn create_unnamed(
     for &drive in &avoid {
         core.drives().met_full(drive);
     }
-    let mut request = request;
     let create = move |core: &Core, tx: &mut Tx| {
         let meant_for = request.meant_for.as_ref();
         let reserved = meant_for.map(|at| under::over_new(core, tx, at)).transpose()?.flatten();
-        request.shape = under::shape_of(reserved.as_ref(), &request.shape);
+        let plan = under::plan_of(reserved.as_ref());
         let place = |seed: u64, shape: &_| match under::place(core, reserved.as_ref(), shape, &avoid) {
             Some(promised) => Ok(promised),
             None => core.place(seed, shape, &avoid),
         };
-        let (file, inode) = files::create_unnamed(tx, &request, &place, core.now_ms())?;
+        let (file, inode) = files::create_unnamed(tx, &request, plan, &place, core.now_ms())?;
         if let Some(reserved) = &reserved {
             core.reservations().is_under(file, reserved.reservation);
         }
@@ -137,19 +137,18 @@ async fn open_some_to_write(
     request: Open,
 ) -> Result<Opened, Refusal> {
     let part = Part::from(&request);
-    let mut request = request;
     let open = move |core: &Core, tx: &mut Tx| {
         if let Some(before) = core.recall(tx, operation)? {
             return Ok((before.file, None, None));
         }
         let reserved = under::over_new(core, tx, &request.at)?;
-        request.shape = under::shape_of(reserved.as_ref(), &request.shape);
+        let plan = under::plan_of(reserved.as_ref());
         let none = BTreeSet::new();
         let place = |seed: u64, shape: &_| match under::place(core, reserved.as_ref(), shape, &none) {
             Some(promised) => Ok(promised),
             None => core.place(seed, shape, &none),
         };
-        let (file, made) = files::find_or_create(tx, &request, &place, core.now_ms())?;
+        let (file, made) = files::find_or_create(tx, &request, plan, &place, core.now_ms())?;
         if let Some(inode) = &made {
             remember(tx, operation, OperationResult::opened(file, inode.lease), core.now_ms())?;
         }
@@ -209,7 +208,7 @@ pub async fn still_open(
 
 /// New capabilities for an open file.
 pub async fn refresh(core: &Arc<Core>, request: Refresh) -> Result<Opened, Refusal> {
-    let Refresh { file, access, lease, holder, turn, in_vain, reservation } = request;
+    let Refresh { file, access, lease, holder, turn, in_vain, reservation, reach } = request;
     if access == Access::Read {
         return reader(core, file).await;
     }
@@ -238,11 +237,17 @@ pub async fn refresh(core: &Arc<Core>, request: Refresh) -> Result<Opened, Refus
         Turn::Any | Turn::Give => sharing::take_part(core, file, inode, holder).await?,
     };
     renew_lease(core, file, lease, holder)?;
-    opened_to_write(core, file, inode, holder).await
+    opened_to_reach(core, file, inode, holder, reach).await
 }
 
 /// Renews leases. After a start this makes the writers known again.
-pub fn renew(core: &Core, request: &Renew) -> Renewed {
+pub async fn renew(core: &Arc<Core>, request: &Renew) -> Result<Renewed, Refusal> {
+    let give_back = wanted_back(core, &request.leases).await?;
+    Ok(Renewed { lost: renewed(core, request), give_back })
+}
+
+/// Renews leases. Returns the holders that have lost theirs.
+fn renewed(core: &Core, request: &Renew) -> Vec<HolderId> {
     let now_ms = core.running_ms();
     let renewed = |of: &&HeldLease| core.leases().renew(of.file, of.lease, of.holder, now_ms);
     let (held, lost): (Vec<&HeldLease>, Vec<&HeldLease>) = request.leases.iter().partition(renewed);
@@ -251,7 +256,7 @@ pub fn renew(core: &Core, request: &Renew) -> Renewed {
         core.leases().is_of(of.file, of.holder, client);
         core.watchers().writes(of.file, of.holder, client);
     }
-    Renewed { lost: lost.into_iter().map(|of| of.holder).collect() }
+    lost.into_iter().map(|of| of.holder).collect()
 }
 
 /// Sets a file's size.
@@ -485,9 +490,9 @@ mod tests {
         core.leases().resume(FILE, &record, core.running_ms());
         let held = Renew { leases: vec![HeldLease { file: FILE, lease: Lease(3), holder: HolderId(1) }] };
         // A renewal that names no client.
-        renew(&core, &held);
+        renewed(&core, &held);
         assert!(core.leases().are_silent(FILE, &BTreeSet::new()));
-        asked_by(ClientId(70), async { renew(&core, &held) }).await;
+        asked_by(ClientId(70), async { renewed(&core, &held) }).await;
         assert!(!core.leases().are_silent(FILE, &BTreeSet::new()));
         assert!(
             !core.leases().give_up_all_of(FILE, ClientId(71))

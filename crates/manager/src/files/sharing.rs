@@ -148,8 +148,8 @@ pub(crate) async fn take_part(
     change(core, file, &inode, RecordedLease::Live, becomes, parts).await
 }
 
-/// Gives the holder the file for itself for a while. `in_vain`: number of its turns that ended before the write
-/// for which it wants this one was done. The caller holds the file's lock.
+/// Gives the holder the file for itself for a while. `in_vain`: number of its turns that ended before the
+/// write for which it wants this one was done. The caller holds the file's lock.
 pub(crate) async fn take_turn(
     core: &Arc<Core>,
     file: FileId,

@@ -11,6 +11,7 @@ use braid_meta::records::schema::{DriveShare, InodeRecord, ReservationRecord, ke
 use braid_meta::records::tx::Tx;
 use braid_meta::rules::reservations::Target;
 use braid_meta::tree::directories;
+use braid_meta::tree::layouts::in_force;
 use braid_meta::tree::shapes::from_spec;
 use braid_wire::capability::DataDirection;
 use braid_wire::control::{CounterOffer, EntryKind, NotAdmitted, ReserveRate, ShapeSpec};
@@ -118,8 +119,11 @@ fn subject(core: &Core, tx: &Tx, request: &ReserveRate) -> Result<Subject, Refus
         (Target::Node(_), DataDirection::Write) if found.inode.kind == EntryKind::Directory => What::New,
         (Target::Node(file), _) => What::Segments(segments_under(core, tx, *file)?),
     };
-    let shape = from_spec(&ShapeSpec::DEFAULT, &found.volume.shape)?;
-    Ok(Subject { target, volume: found.volume.volume, parity: shape.m(), about })
+    let parity = match found.inode.kind {
+        EntryKind::Directory => in_force(tx, &found.volume, found.file, &found.inode)?.shape.m,
+        _ => found.volume.shape.m,
+    };
+    Ok(Subject { target, volume: found.volume.volume, parity, about })
 }
 
 /// The layout of a file that is to be written again.

@@ -96,17 +96,14 @@ pub(crate) fn over_new(core: &Core, tx: &Tx, at: &NamePlace) -> Result<Option<Re
     Ok(reservations.over_new(tx, at)?.filter(|record| record.ends_ms > now_ms).cloned())
 }
 
-/// The shape of a file that is made under a reservation.
-pub(crate) fn shape_of(reserved: Option<&ReservationRecord>, asked: &ShapeSpec) -> ShapeSpec {
-    match reserved {
-        Some(record) if !record.drives.is_empty() => record.shape.clone(),
-        _ => asked.clone(),
-    }
+/// The shape that a reservation's plan has for new files; `None` if it has none.
+pub(crate) fn plan_of(reserved: Option<&ReservationRecord>) -> Option<&ShapeSpec> {
+    reserved.filter(|record| !record.drives.is_empty()).map(|record| &record.shape)
 }
 
 /// The drives of a file that is made under a reservation: those of its plan, if as many of them are up as its
-/// shape can do with. `None`: the file is placed like any other, as one of them is to be avoided: it is
-/// drained, has no room, or has refused the file's bytes.
+/// shape can do with. `None`: the file is placed like any other, as it was given a layout of another width,
+/// or one of the drives is to be avoided: it is drained, has no room, or has refused the file's bytes.
 pub(crate) fn place(
     core: &Core,
     reserved: Option<&ReservationRecord>,

@@ -15,7 +15,7 @@ use braid_wire::{Reason, Refusal};
 use crate::asker::asked_by;
 use crate::columns::{drain, filling, heal, healing, relayout, replacement};
 use crate::core::Core;
-use crate::files::{endings, opens};
+use crate::files::{endings, layouts, opens};
 use crate::rates::{qualify, reserve};
 use crate::restore::{backup, compare};
 use crate::sessions::{bulk, callbacks, locking, members, names, operation_turns, scrub, sisters, status};
@@ -125,6 +125,9 @@ async fn handle(
         R::VolumeCreate(create) => done(names::create_volume(core, asked.once()?, create).await),
         R::VolumeRemove(remove) => done(names::remove_volume(core, asked.once()?, remove).await),
         R::VolumeList(_) => Ok(names::volumes(core).await?.into()),
+        R::QuotaSet(set) => done(names::set_quota(core, asked.once()?, set).await),
+        R::QuotaRemove(remove) => done(names::remove_quota(core, asked.once()?, remove).await),
+        R::QuotaList(list) => Ok(names::list_quotas(core, list).await?.into()),
 
         R::Lookup(lookup) => Ok(opens::stat(core, lookup).await?.into()),
         R::ReadDirectory(read) => Ok(names::read_directory(core, read).await?.into()),
@@ -134,8 +137,10 @@ async fn handle(
         R::SetAttributes(set) => Ok(names::set_attributes(core, asked.once()?, set).await?.into()),
         R::MakeNode(make) => Ok(names::make_node(core, asked.once()?, make).await?.into()),
         R::HardLink(link) => Ok(names::hard_link(core, asked.once()?, link).await?.into()),
-        R::SetXattr(set) => done(names::set_xattr(core, asked.once()?, set).await),
+        R::SetXattr(set) => done(layouts::set_xattr(core, asked.once()?, set).await),
         R::Xattrs(of) => Ok(names::xattrs(core, of).await?.into()),
+        R::SetLayout(set) => done(layouts::set(core, asked.once()?, set).await),
+        R::LayoutOf(of) => Ok(layouts::of(core, of).await?.into()),
 
         R::CreateUnnamed(create) => Ok(opens::create_unnamed(core, asked.once()?, create).await?.into()),
         R::Link(link) => done(endings::link(core, asked.once()?, link).await),
@@ -147,7 +152,7 @@ async fn handle(
             Caller::Drive(drive) => Ok(filling::source(core, *drive, &refresh).await?.into()),
             _ => Ok(opens::refresh(core, refresh).await?.into()),
         },
-        R::Renew(renew) => Ok(opens::renew(core, &renew).into()),
+        R::Renew(renew) => Ok(opens::renew(core, &renew).await?.into()),
         R::Commit(commit) => done(opens::commit(core, commit).await),
         R::Release(release) => done(endings::release(core, asked.once()?, release).await),
         R::ReportLost(report) => Ok(opens::report_lost(core, report).await?.into()),

@@ -7,12 +7,12 @@ use braid_meta::records::inodes;
 use braid_meta::records::tx::Tx;
 use braid_meta::rules::operations::{Once, Operation, OperationResult};
 use braid_meta::tree::directories::{self, Parents};
-use braid_meta::tree::{attributes, nodes, shapes, view, volumes};
+use braid_meta::tree::{attributes, nodes, quotas, shapes, view, volumes};
 use braid_wire::Refusal;
 use braid_wire::control::{
-    DirectoryReply, HardLink, Lookup, MakeDirectory, MakeNode, NamePlace, ReadDirectory, Rename,
-    SetAttributes, SetXattr, StatRow, Unlink, VolumeCreate, VolumeListReply, VolumeRemove, Xattrs,
-    XattrsReply,
+    DirectoryReply, HardLink, Lookup, MakeDirectory, MakeNode, NamePlace, QuotaList, QuotaListReply,
+    QuotaRemove, QuotaSet, ReadDirectory, Rename, SetAttributes, SetXattr, StatRow, Unlink, VolumeCreate,
+    VolumeListReply, VolumeRemove, Xattrs, XattrsReply,
 };
 
 use crate::asker::asker;
@@ -52,6 +52,23 @@ pub(crate) async fn remove_volume(
     remove: VolumeRemove,
 ) -> Result<(), Refusal> {
     in_one(core, operation, move |_, tx| volumes::remove(tx, &remove.name)).await
+}
+
+pub(crate) async fn set_quota(core: &Arc<Core>, operation: Operation, set: QuotaSet) -> Result<(), Refusal> {
+    in_one(core, operation, move |_, tx| quotas::set(tx, &set)).await
+}
+
+pub(crate) async fn remove_quota(
+    core: &Arc<Core>,
+    operation: Operation,
+    remove: QuotaRemove,
+) -> Result<(), Refusal> {
+    in_one(core, operation, move |_, tx| quotas::remove(tx, &remove.at, remove.user)).await
+}
+
+pub(crate) async fn list_quotas(core: &Arc<Core>, list: QuotaList) -> Result<QuotaListReply, Refusal> {
+    let quotas = core.read(move |_, tx| quotas::rows(tx, &list.volume)).await?;
+    Ok(QuotaListReply { quotas })
 }
 
 pub(crate) async fn volumes(core: &Arc<Core>) -> Result<VolumeListReply, Refusal> {
@@ -140,7 +157,7 @@ pub(crate) async fn xattrs(core: &Arc<Core>, of: Xattrs) -> Result<XattrsReply, 
 }
 
 /// Carries out an operation that is one transaction. The background frees what it removed.
-async fn in_one(
+pub(crate) async fn in_one(
     core: &Arc<Core>,
     operation: Operation,
     work: impl FnOnce(&Core, &mut Tx) -> Result<(), Refusal> + Send + 'static,

@@ -123,6 +123,7 @@ async fn a_drive_reads_no_file_that_it_does_not_fill() {
             turn: Turn::Any,
             in_vain: 0,
             reservation: ReservationId::NONE,
+            reach: None,
         };
         match drives[0].ask(read).await {
             Err(TransportError::Refusal(refusal)) => {

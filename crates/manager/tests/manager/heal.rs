@@ -33,6 +33,7 @@ async fn a_heal_takes_no_lease_and_one_that_broke_off_leaves_the_column_joining(
         turn: Turn::Any,
         in_vain: 0,
         reservation: ReservationId::NONE,
+        reach: None,
     };
     let view = client.opened(refresh).await;
     assert_eq!((view.stat.g, view.stat.segments[0].joining), (first.stat.g, mask(&[0])));

@@ -10,6 +10,7 @@ mod fake_drive;
 mod freed;
 mod group;
 mod heal;
+mod layouts;
 mod live_out;
 mod locks;
 mod operations;

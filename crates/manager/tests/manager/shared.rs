@@ -26,6 +26,7 @@ fn refresh(file: &Opened, holder: HolderId, turn: Turn) -> Refresh {
         turn,
         in_vain: 0,
         reservation: ReservationId::NONE,
+        reach: None,
     }
 }
 

@@ -9,11 +9,11 @@ use braid_wire::control::EntryKind;
 
 use crate::records::db::Db;
 use crate::records::schema::{
-    ComponentPlace, DriveCount, DriveRecord, EntryRecord, InodeRecord, MoveRecord, RemovalRecord,
+    Account, ComponentPlace, DriveCount, DriveRecord, EntryRecord, InodeRecord, MoveRecord, RemovalRecord,
     RemoveRecord, StaleRecord, VolumeRecord, XattrRecord, key, table,
 };
 use crate::records::tx::Tx;
-use crate::records::{columns, relayouts};
+use crate::records::{columns, quotas, relayouts};
 
 /// Message that describes one inconsistency.
 pub type Violation = String;
@@ -186,6 +186,10 @@ impl StateRows {
             if !(has_one_before || is_over || is_first_part || alone) {
                 found.push(format!("file {file} shares a lease that none precedes"));
             }
+            let may_have_layout = inode.kind == EntryKind::Directory && !roots.contains(&file);
+            if inode.layout.as_ref().is_some_and(|layout| !may_have_layout || layout.shape().is_err()) {
+                found.push(format!("record {file} has a layout for new files that it cannot have"));
+            }
             if !parts_fit(inode) {
                 found
                     .push(format!("file {file} has parts that meet, or leases on them that are not its own"));
@@ -231,6 +235,9 @@ impl StateRows {
                     volume.files, volume.file_bytes
                 ));
             }
+        }
+        for (&number, volume) in &self.volumes {
+            quotas_of(tx, number, volume, found)?;
         }
         let lost = self.inodes.iter().filter(|(_, inode)| !self.volumes.contains_key(&inode.volume));
         found.extend(lost.map(|(file, _)| format!("record {file} is in no volume")));
@@ -391,4 +398,28 @@ fn parts_fit(inode: &InodeRecord) -> bool {
         && are_own
         && leases.len() == granted.len()
         && granted.windows(2).all(|two| two[0].to <= two[1].from)
+}
+
+/// Checks that a volume's accounts agree with its files' records.
+fn quotas_of(
+    tx: &Tx,
+    number: VolumeId,
+    volume: &VolumeRecord,
+    found: &mut Vec<Violation>,
+) -> Result<(), Refusal> {
+    let all = quotas::all(tx, number)?;
+    let trees = all.iter().filter(|(account, _)| matches!(account, Account::Tree(_))).count();
+    let own = all.iter().find(|(account, _)| *account == Account::Volume);
+    let counted = own.map_or(0, |(_, own)| usize::try_from(own.trees).unwrap_or(usize::MAX));
+    let limit = own.map_or(0, |(_, own)| own.limit_bytes);
+    if counted != trees || limit != volume.quota_bytes || own.is_none() && !all.is_empty() {
+        found.push(format!("the accounts of volume {number} do not agree with each other: {all:?}"));
+    }
+    for (account, record) in all {
+        let held = quotas::held(tx, number, account)?;
+        if (record.bytes, record.files) != (held.bytes, held.files) {
+            found.push(format!("account {account:?} of volume {number} says {record:?}, and has {held:?}"));
+        }
+    }
+    Ok(())
 }

@@ -11,6 +11,7 @@ use braid_wire::{Reason, Refusal};
 
 use crate::records::columns;
 use crate::records::kv::KvError;
+use crate::records::quotas;
 use crate::records::schema::{
     ComponentPlace, DriveCount, DriveRecord, InodeRecord, MoveRecord, RemovalRecord, RemoveRecord,
     SegmentRecord, StaleRecord, VolumeRecord, key, table,
@@ -92,33 +93,7 @@ pub fn counts(tx: &Tx, drive: DriveId) -> Result<DriveCount, KvError> {
     Ok(tx.record(&key::drive_count(drive))?.unwrap_or(DriveCount { components: 0, stale: 0 }))
 }
 
-/// Changes a volume's totals by a file's share before and after: `(files, bytes)`. Growth beyond the quota is
-/// refused.
-pub fn charge(
-    tx: &mut Tx,
-    volume: &mut VolumeRecord,
-    before: (u64, u64),
-    after: (u64, u64),
-) -> Result<(), Refusal> {
-    refuse_above_quota(volume, before.1, after.1)?;
-    recount(tx, volume, before, after);
-    Ok(())
-}
-
-/// Refuses a file's growth from `before` to `after` bytes if it would exceed the volume's quota.
-pub fn refuse_above_quota(volume: &VolumeRecord, before: u64, after: u64) -> Result<(), Refusal> {
-    let bytes = volume.file_bytes.saturating_sub(before).saturating_add(after);
-    if volume.quota_bytes > 0 && bytes > volume.quota_bytes && after > before {
-        let detail = format!(
-            "volume {} has a quota of {} bytes, and this would make it {bytes}: remove files, or use another volume",
-            volume.name, volume.quota_bytes
-        );
-        return Err(Refusal::new(Reason::Quota, detail));
-    }
-    Ok(())
-}
-
-/// Changes the totals of a volume as [`charge`] does, for bytes that are stored already: no quota applies.
+/// Changes a volume's totals by a file's share before and after: `(files, bytes)`.
 pub fn recount(tx: &mut Tx, volume: &mut VolumeRecord, before: (u64, u64), after: (u64, u64)) {
     volume.files = volume.files.saturating_sub(before.0).saturating_add(after.0);
     volume.file_bytes = volume.file_bytes.saturating_sub(before.1).saturating_add(after.1);
@@ -160,9 +135,13 @@ pub fn forget(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), KvEr
 
 /// Deletes a record that has no name and no components any more, and its extended attributes.
 pub fn delete(tx: &mut Tx, file: FileId) -> Result<(), KvError> {
-    if find(tx, file)?.is_some_and(|inode| inode.xattr_bytes > 0) {
+    let before = find(tx, file)?;
+    if before.as_ref().is_some_and(|inode| inode.xattr_bytes > 0) {
         let (from, to) = key::xattrs_of(file);
         tx.scan(&from, &to, usize::MAX)?.into_iter().for_each(|(row, _)| tx.delete(row));
+    }
+    if let Some(before) = before {
+        quotas::removed(tx, file, &before)?;
     }
     tx.delete(key::inode(file));
     Ok(())

@@ -26,12 +26,14 @@ pub const SCHEMA_VERSION_OLDEST: u8 = 2;
 pub mod chunk;
 mod compact;
 mod inode;
+mod quota;
 mod reservation;
 mod segment;
 pub mod stored;
 pub mod table;
 
 pub use inode::{InodeRecord, PartRecord, Times, directory_record, ns, usual_mode};
+pub use quota::{Account, QuotaRecord};
 pub use reservation::{DriveShare, ReservationRecord};
 pub use segment::SegmentRecord;
 
@@ -216,8 +218,8 @@ pub struct ComponentPlace {
 
 pub mod key {
     use super::{
-        ClientId, ComponentPlace, DriveId, FileId, LockSession, ObjectId, OperationNumber, ReservationId,
-        VolumeId, table,
+        Account, ClientId, ComponentPlace, DriveId, FileId, LockSession, ObjectId, OperationNumber,
+        ReservationId, VolumeId, table,
     };
 
     fn join(table: u8, parts: &[&[u8]]) -> Vec<u8> {
@@ -338,6 +340,29 @@ pub mod key {
     pub fn moving_of(key: &[u8]) -> (FileId, u32) {
         let segment = key.get(9..13).and_then(|bytes| bytes.first_chunk()).copied();
         (FileId(number(key, 1)), u32::from_be_bytes(segment.unwrap_or_default()))
+    }
+    /// Key of an account: `Q`, volume, and `v`, or `d` and the directory, or `u` and the user.
+    pub fn quota(volume: VolumeId, account: Account) -> Vec<u8> {
+        let volume = volume.0.to_be_bytes();
+        match account {
+            Account::Volume => join(table::QUOTA, &[&volume, b"v"]),
+            Account::Tree(directory) => join(table::QUOTA, &[&volume, b"d", &directory.0.to_be_bytes()]),
+            Account::User(uid) => join(table::QUOTA, &[&volume, b"u", &uid.to_be_bytes()]),
+        }
+    }
+    /// The keys of `Q` that belong to a volume.
+    pub fn quotas_of(volume: VolumeId) -> (Vec<u8>, Vec<u8>) {
+        under(join(table::QUOTA, &[&volume.0.to_be_bytes()]))
+    }
+    /// The account that a key of `Q` names.
+    pub fn account_in(key: &[u8]) -> Option<Account> {
+        let (kind, id) = key.get(9..)?.split_first()?;
+        match kind {
+            b'v' => Some(Account::Volume),
+            b'd' => Some(Account::Tree(FileId(u64::from_be_bytes(id.try_into().ok()?)))),
+            b'u' => Some(Account::User(u32::from_be_bytes(id.try_into().ok()?))),
+            _ => None,
+        }
     }
     /// Key of a file that is to be laid out anew: `L`, file.
     pub fn relayout(file: FileId) -> Vec<u8> {

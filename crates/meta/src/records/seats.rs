@@ -15,6 +15,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use braid_layout::{DriveId, FileId};
 
 use crate::records::kv::KvError;
+use crate::records::quotas;
 use crate::records::schema::{InodeRecord, SCHEMA_VERSION, damaged, fields, key, stored};
 use crate::records::tx::Tx;
 
@@ -111,6 +112,10 @@ impl Tx {
             for &drive in &segment.drives {
                 seats.push(self.seat(drive)?);
             }
+        }
+        if quotas::has(self, inode.volume)? {
+            let before = self.inode(file)?;
+            quotas::changed(self, before.as_ref(), Some(inode))?;
         }
         let mut bytes = vec![SCHEMA_VERSION];
         bytes.append(&mut stored::encode(file, inode, &seats));

@@ -6,9 +6,9 @@ use braid_layout::FileId;
 use braid_wire::Refusal;
 use braid_wire::control::EntryKind;
 
-use crate::records::inodes;
-use crate::records::schema::{SCHEMA_VERSION, VolumeRecord, key, table};
+use crate::records::schema::{Account, SCHEMA_VERSION, VolumeRecord, key, table};
 use crate::records::tx::Tx;
+use crate::records::{inodes, quotas};
 
 /// Number of records read at a time.
 const PAGE: usize = 4096;
@@ -16,6 +16,7 @@ const PAGE: usize = 4096;
 /// Brings a state up to this build's version. From version 3 on, each directory counts the directories in it.
 pub fn upgrade(tx: &mut Tx) -> Result<(), Refusal> {
     count_nameless(tx)?;
+    make_accounts(tx)?;
     let format = u64::from(SCHEMA_VERSION);
     if tx.number("format")? >= format {
         return Ok(());
@@ -40,6 +41,16 @@ pub fn upgrade(tx: &mut Tx) -> Result<(), Refusal> {
         }
     }
     tx.set(key::meta("format"), &format);
+    Ok(())
+}
+
+/// Makes the accounts of volumes with a quota: older builds had none.
+fn make_accounts(tx: &mut Tx) -> Result<(), Refusal> {
+    for (_, volume) in tx.records::<VolumeRecord>(&key::all(table::VOLUME), usize::MAX)? {
+        if volume.quota_bytes > 0 && !quotas::has(tx, volume.volume)? {
+            quotas::set(tx, volume.volume, Account::Volume, volume.quota_bytes, 0)?;
+        }
+    }
     Ok(())
 }
 

@@ -93,6 +93,7 @@ pub fn for_client(
         kind,
         first_stripe: stripes.0,
         end_stripe: stripes.1,
+        reach: if lease == ANY_LEASE { u64::MAX } else { reach_in(segment, inode.reach) },
         map,
         file,
         promise: of.promise,
@@ -148,6 +149,13 @@ pub fn for_deltas(
     sign(master, Capability { drive, partition, rights, key_epoch, holder, ..blank(expires_ms) })
 }
 
+/// One past the last stripe of the segment that may get bytes, if the file may reach to this byte.
+fn reach_in(segment: &SegmentRecord, reach: Option<u64>) -> u64 {
+    let Some(reach) = reach else { return u64::MAX };
+    let stripe_bytes = u64::from(segment.shape.k) * u64::from(segment.shape.unit_bytes);
+    reach.saturating_sub(segment.start).div_ceil(stripe_bytes.max(1))
+}
+
 fn blank(expires_ms: u64) -> Capability {
     Capability {
         drive: DriveId(0),
@@ -168,6 +176,7 @@ fn blank(expires_ms: u64) -> Capability {
         kind: LeaseKind::Exclusive,
         first_stripe: 0,
         end_stripe: u64::MAX,
+        reach: u64::MAX,
         protection: Protection::Integrity,
         holder: DriveId(0),
         map: [0; 16],

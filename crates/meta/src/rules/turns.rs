@@ -6,10 +6,10 @@
 //! turn ended the turn, the rest wait for theirs as long: else turns would follow each other with no time in
 //! between in which that holder gets its write done.
 //!
-//! A write that takes longer than a turn would never be done: each end of a turn has it sent anew. So a holder
-//! whose turns ended in vain gets a longer one. Likewise a heal that takes longer than a turn would begin its
-//! comparison anew with each: it may have *calm*, in which no turn begins or ends. After calm there is none
-//! for as long.
+//! A write that takes longer than a turn would never be done: each end of a turn has it sent anew. So a
+//! holder whose turns ended in vain gets a longer one. Likewise a heal that takes longer than a turn would
+//! begin its comparison anew with each: it may have *calm*, in which no turn begins or ends. After calm there
+//! is none for as long.
 
 use braid_layout::HolderId;
 

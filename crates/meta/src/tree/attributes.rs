@@ -3,8 +3,8 @@
 
 use braid_layout::FileId;
 use braid_wire::control::{
-    AttributeChanges, MODE_MAX, NamePlace, NewAttributes, SetXattr, XATTR_BYTES_MAX, XATTR_NAME_BYTES_MAX,
-    Xattr, XattrHow,
+    AttributeChanges, LAYOUT_XATTR, MODE_MAX, NamePlace, NewAttributes, SetXattr, XATTR_BYTES_MAX,
+    XATTR_NAME_BYTES_MAX, Xattr, XattrHow,
 };
 use braid_wire::{Reason, Refusal};
 
@@ -12,11 +12,14 @@ use crate::records::schema::{InodeRecord, XattrRecord, key};
 use crate::records::tx::Tx;
 use crate::tree::directories::resolve;
 use crate::tree::names::show;
+use crate::tree::room;
 
 /// Changes attributes of the file, node or directory at a place. Returns its number.
 pub fn set(tx: &mut Tx, at: &NamePlace, changes: &AttributeChanges, now_ms: u64) -> Result<FileId, Refusal> {
     let mut found = resolve(tx, at)?;
+    let before = found.inode.clone();
     change(&mut found.inode, changes)?;
+    room::refuse_above(tx, Some(&before), Some(&found.inode))?;
     found.inode.times.changed(now_ms);
     tx.set_inode(found.file, &found.inode)?;
     Ok(found.file)
@@ -78,18 +81,24 @@ pub fn set_xattr(tx: &mut Tx, set: &SetXattr, now_ms: u64) -> Result<(), Refusal
     Ok(tx.set_inode(found.file, &found.inode)?)
 }
 
-/// All extended attributes of the file, node or directory at a place, by name.
+/// All extended attributes of the file, node or directory at a place, by name. A directory that has a layout
+/// of its own has that among them.
 pub fn xattrs(tx: &Tx, at: &NamePlace) -> Result<Vec<Xattr>, Refusal> {
     let found = resolve(tx, at)?;
-    if found.inode.xattr_bytes == 0 {
-        return Ok(Vec::new());
-    }
-    let rows = tx.records::<XattrRecord>(&key::xattrs_of(found.file), usize::MAX)?;
+    let rows = match found.inode.xattr_bytes {
+        0 => Vec::new(),
+        _ => tx.records::<XattrRecord>(&key::xattrs_of(found.file), usize::MAX)?,
+    };
     let xattr = |(row, record): (Vec<u8>, XattrRecord)| Xattr {
         name: row.get(9..).unwrap_or_default().to_vec(),
         value: record.value,
     };
-    Ok(rows.into_iter().map(xattr).collect())
+    let mut xattrs: Vec<Xattr> = rows.into_iter().map(xattr).collect();
+    if let Some(shape) = found.inode.layout.and_then(|layout| layout.shape().ok()) {
+        let at = xattrs.partition_point(|xattr| xattr.name.as_slice() < LAYOUT_XATTR);
+        xattrs.insert(at, Xattr { name: LAYOUT_XATTR.to_vec(), value: shape.text().into_bytes() });
+    }
+    Ok(xattrs)
 }
 
 fn checked(mode: u32) -> Result<u32, Refusal> {

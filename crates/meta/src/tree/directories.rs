@@ -9,12 +9,12 @@ use braid_layout::FileId;
 use braid_wire::control::{Entry, EntryKind, NamePlace, NewAttributes, RenameHow, UnlinkOnly};
 use braid_wire::{Reason, Refusal};
 
-use crate::records::inodes;
 use crate::records::schema::{EntryRecord, InodeRecord, VolumeRecord, directory_record, key};
 use crate::records::tx::Tx;
+use crate::records::{inodes, quotas};
 use crate::tree::entries::{self, Keeps, Named};
 use crate::tree::names::{show, split, split_last};
-use crate::tree::{attributes, volumes};
+use crate::tree::{attributes, room, volumes};
 
 /// Maximum number of entries in one reply: even with the longest names they fit a frame.
 pub const ENTRIES_PER_PAGE_MAX: usize = 1000;
@@ -56,6 +56,15 @@ pub fn slot<'p>(tx: &Tx, at: &'p NamePlace) -> Result<Slot<'p>, Refusal> {
     }
     let entry = tx.record(&key::entry(directory.file, name))?;
     Ok(Slot { directory, name, entry })
+}
+
+/// The nearest directory above a name that is there, as those between may be made later; `None` if the path
+/// leads nowhere.
+pub fn nearest(tx: &Tx, at: &NamePlace) -> Option<Found> {
+    let names = split_last(&at.path).ok()?.0;
+    let mut found =
+        (0..=names.len()).rev().filter_map(|upto| walk(tx, at, &names[..upto], Last::Followed).ok());
+    found.next().filter(|found| found.inode.kind == EntryKind::Directory)
 }
 
 /// The entries of a directory after a name, and true if there are more. `limit` 0 means as many as fit.
@@ -215,12 +224,33 @@ fn move_all<const N: usize>(
 ) -> Result<(), Refusal> {
     for (entry, from, to) in moves {
         let mut inode = inodes::get(tx, entry.file)?;
+        let before = inode.clone();
         entries::move_name(tx, entry.file, &mut inode, from, to);
         inode.times.changed(now_ms);
+        room::refuse_above(tx, Some(&before), Some(&inode))?;
+        if entry.kind == EntryKind::Directory {
+            refuse_other_trees(tx, &inode, from, to)?;
+        }
         tx.set_inode(entry.file, &inode)?;
         entries::put(tx, to, &entry, now_ms)?;
     }
     Ok(())
+}
+
+/// Refuses to move a directory to where other directories' quotas hold: all that is below it would count
+/// elsewhere.
+fn refuse_other_trees(tx: &Tx, inode: &InodeRecord, from: Named<'_>, to: Named<'_>) -> Result<(), Refusal> {
+    let volume = inode.volume;
+    if from.directory == to.directory
+        || quotas::trees(tx, volume, from.directory)? == quotas::trees(tx, volume, to.directory)?
+    {
+        return Ok(());
+    }
+    let detail = format!(
+        "directory {:?} would be under another directory's quota: copy it, and remove it here",
+        show(from.name)
+    );
+    Err(Refusal::new(Reason::OtherQuota, detail))
 }
 
 /// Refuses to move a directory to somewhere below itself.

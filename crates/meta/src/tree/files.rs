@@ -15,7 +15,7 @@
 //! out is in the file's record. It is stored in the same transaction as the size, so the two always agree.
 
 use braid_layout::version::Lease;
-use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, HolderId, ObjectId, Shape, Version};
+use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, HolderId, Version};
 use braid_wire::control::{
     Backing, ByteRange, Commit, CreateUnnamed, Cut, Ended, Ending, EntryKind, Link, NewAttributes, Open,
     ReserveEnd, Seen, ShapeSpec,
@@ -23,43 +23,45 @@ use braid_wire::control::{
 use braid_wire::{Reason, Refusal};
 
 use crate::records::inodes;
-use crate::records::schema::{
-    EntryRecord, InodeRecord, PartRecord, SegmentRecord, VolumeRecord, directory_record,
-};
+use crate::records::schema::{EntryRecord, InodeRecord, PartRecord, VolumeRecord, directory_record};
 use crate::records::tx::Tx;
 use crate::rules::parts;
-use crate::tree::directories::{exists, is_directory, not_found, resolve_to_end, slot};
+use crate::tree::directories::{exists, is_directory, nearest, not_found, resolve_to_end, slot};
 use crate::tree::entries::{self, Keeps, Named};
+use crate::tree::layouts::{self, InForce};
 use crate::tree::names::show;
-use crate::tree::shapes::from_spec;
-use crate::tree::{attributes, volumes};
+use crate::tree::shapes::ChooseDrives;
+use crate::tree::{attributes, room, volumes};
 
 /// The largest size that a client can work with.
 pub const FILE_BYTES_MAX: u64 = i64::MAX.unsigned_abs();
 
-/// Chooses the drives for a new file's columns, from its number and shape, and the columns that are out from
-/// the start.
-pub type ChooseDrives<'a> = &'a dyn Fn(u64, &Shape) -> Result<(Vec<DriveId>, ColumnMask), Refusal>;
-
-/// Creates a file without a name, leased to the holder that asked.
+/// Creates a file without a name, leased to the holder that asked. `plan` is the shape of new files by a
+/// reservation over its place.
 pub fn create_unnamed(
     tx: &mut Tx,
     create: &CreateUnnamed,
+    plan: Option<&ShapeSpec>,
     place: ChooseDrives<'_>,
     now_ms: u64,
 ) -> Result<(FileId, InodeRecord), Refusal> {
-    let CreateUnnamed { volume, shape, new, holder, .. } = create;
+    let CreateUnnamed { volume, shape, new, holder, meant_for, .. } = create;
     let volume = volumes::find(tx, volume)?;
+    let directory = meant_for.as_ref().and_then(|at| nearest(tx, at));
+    let directory = directory.filter(|found| found.volume.volume == volume.volume);
+    let layout = layouts::for_new(tx, &volume, directory.as_ref(), shape, plan)?;
     let part = Part { holder: *holder, alone: false, range: None };
-    let (file, inode) = new_record(tx, &volume, shape, new, part, place, now_ms)?;
+    let (file, inode) = new_record(tx, &volume, layout, new, part, place, now_ms)?;
     inodes::create(tx, file, &inode)?;
-    Ok((file, inode))
+    Ok((file, room::extend(tx, file, inode, 0)?))
 }
 
 /// Finds the file to open. If it must be created, it is created and leased, and its record is returned.
+/// `plan` is the shape of new files by a reservation over the place.
 pub fn find_or_create(
     tx: &mut Tx,
     open: &Open,
+    plan: Option<&ShapeSpec>,
     place: ChooseDrives<'_>,
     now_ms: u64,
 ) -> Result<(FileId, Option<InodeRecord>), Refusal> {
@@ -73,13 +75,16 @@ pub fn find_or_create(
         Some(_) => Ok((find(tx, open)?.0, None)),
         None if !open.create => Err(not_found(path)),
         None => {
+            let found = &slot.directory;
+            let layout = layouts::for_new(tx, &found.volume, Some(found), &open.shape, plan)?;
             let volume = &mut slot.directory.volume;
-            let (file, mut inode) =
-                new_record(tx, volume, &open.shape, &open.new, open.into(), place, now_ms)?;
+            let (file, mut inode) = new_record(tx, volume, layout, &open.new, open.into(), place, now_ms)?;
             (inode.parent, inode.name) = (slot.directory.file, slot.name.to_vec());
             inode.inherit(&slot.directory.inode);
-            inodes::charge(tx, volume, (0, 0), (1, 0))?;
+            room::refuse_above(tx, None, Some(&inode))?;
+            inodes::recount(tx, volume, (0, 0), (1, 0));
             inodes::create(tx, file, &inode)?;
+            let inode = room::extend(tx, file, inode, 0)?;
             let named = Named { directory: inode.parent, name: slot.name };
             entries::put(tx, named, &EntryRecord { kind: EntryKind::File, file }, now_ms)?;
             Ok((file, Some(inode)))
@@ -155,12 +160,16 @@ pub fn link(tx: &mut Tx, link: &Link, keeps: Keeps<'_>, now_ms: u64) -> Result<(
         }
         None => {}
     }
-    inodes::charge(tx, &mut slot.directory.volume, (0, inode.size), (1, link.size))?;
+    inodes::recount(tx, &mut slot.directory.volume, (0, inode.size), (1, link.size));
+    let before = inode.clone();
     (inode.parent, inode.name) = (directory, slot.name.to_vec());
     set_size(&mut inode, link.size, link.order, link.changes.modified_ns, now_ms);
     heed_within(&mut inode, &link.backing);
     inode.inherit(&slot.directory.inode);
     attributes::change(&mut inode, &link.changes)?;
+    // Other quotas may hold here than where it was made.
+    inode.reach = inode.reach.map(|_| inode.size.max(inode.reserved));
+    room::refuse_above(tx, Some(&before), Some(&inode))?;
     inodes::save(tx, link.file, &inode)?;
     entries::put(tx, named, &EntryRecord { kind: EntryKind::File, file: link.file }, now_ms)
 }
@@ -191,7 +200,8 @@ pub fn commit(tx: &mut Tx, commit: &Commit, now_ms: u64) -> Result<(), Refusal> 
     let size = if cut == Cut::No { commit.size.max(inode.size) } else { commit.size };
     let order = if several { inode.order } else { order };
     let mut volume = volumes::by_number(tx, inode.volume)?;
-    inodes::charge(tx, &mut volume, (0, inode.size), (0, size))?;
+    inodes::recount(tx, &mut volume, (0, inode.size), (0, size));
+    let before = inode.clone();
     set_size(&mut inode, size, order, commit.modified_ns, now_ms);
     match cut {
         Cut::No => {}
@@ -202,6 +212,7 @@ pub fn commit(tx: &mut Tx, commit: &Commit, now_ms: u64) -> Result<(), Refusal> 
     if !inode.cut {
         heed_within(&mut inode, &commit.backing);
     }
+    room::refuse_above(tx, Some(&before), Some(&inode))?;
     inodes::save(tx, file, &inode)?;
     Ok(())
 }
@@ -276,9 +287,12 @@ pub fn reserve(tx: &mut Tx, request: &ReserveEnd) -> Result<u64, Refusal> {
             format!("file {file} cannot grow by {bytes} bytes: a file has at most 2^63 - 1 bytes"),
         )
     })?;
-    let volume = volumes::by_number(tx, inode.volume)?;
-    inodes::refuse_above_quota(&volume, inode.size, end)?;
+    let before = inode.clone();
     inode.reserved = end;
+    if let Some(reach) = &mut inode.reach {
+        *reach = (*reach).max(end);
+        room::refuse_above(tx, Some(&before), Some(&inode))?;
+    }
     inodes::save(tx, file, &inode)?;
     Ok(offset)
 }
@@ -295,7 +309,7 @@ pub fn grant(tx: &mut Tx, file: FileId, part: Part) -> Result<InodeRecord, Refus
     inode.alone = part.alone;
     part.take(&mut inode)?;
     inodes::save(tx, file, &inode)?;
-    Ok(inode)
+    room::extend(tx, file, inode, 0)
 }
 
 /// Ends a lease under which everything is settled. A file without a name is removed. A shared lease stays on
@@ -305,7 +319,10 @@ pub fn release(tx: &mut Tx, file: FileId, lease: Lease, ended: &Ended) -> Result
     let former = if inode.has_one_writer() { Some(ColumnMask::EMPTY) } else { inode.touched };
     let is_known = inode.g == Generation(1) && inode.has_file_alone() && ended.ending != Ending::Unclean;
     inode.touched = former.filter(|_| is_known).map(|former| former.or(ended.columns));
-    (inode.held, inode.reserved, inode.within) = (false, 0, Version::ZERO);
+    inode.held = false;
+    inode.reserved = 0;
+    inode.reach = None;
+    inode.within = Version::ZERO;
     inode.gone.clear();
     if ended.ending != Ending::Retired && inode.since == Lease(0) {
         // The drives may still accept writes that are on their way: the next lease begins with a fence.
@@ -384,28 +401,18 @@ fn set_size(inode: &mut InodeRecord, size: u64, order: u64, modified_ns: Option<
 fn new_record(
     tx: &mut Tx,
     volume: &VolumeRecord,
-    spec: &ShapeSpec,
+    layout: InForce,
     new: &NewAttributes,
     part: Part,
     place: ChooseDrives<'_>,
     now_ms: u64,
 ) -> Result<(FileId, InodeRecord), Refusal> {
     attributes::check(new)?;
-    let shape = from_spec(spec, &volume.shape)?;
+    let bad = |error: braid_layout::SchemeError| Refusal::new(Reason::BadScheme, error.to_string());
+    let shape = layout.shape.shape().map_err(bad)?;
     let file = FileId(tx.next_number()?);
-    let object = ObjectId(tx.next_number()?);
-    let (drives, out) = place(file.0, &shape)?;
-    let segment = SegmentRecord {
-        number: 0,
-        start: 0,
-        end: u64::MAX,
-        shape: shape.into(),
-        object,
-        drives,
-        set: ColumnMask::all(shape.width()).minus(out),
-        joining: ColumnMask::EMPTY,
-        filling: None,
-    };
+    let segment = layouts::first_segment(tx, file, &shape, place);
+    let segment = segment.map_err(|refusal| layouts::blame(tx, refusal, layout.of))?;
     let mut inode = InodeRecord {
         kind: EntryKind::File,
         mode: new.mode,

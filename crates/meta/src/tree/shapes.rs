@@ -2,9 +2,13 @@
 
 use braid_layout::placement::{Candidate, PlacementVersion, choose, choose_beside};
 use braid_layout::scheme::UNIT_BYTES_DEFAULT;
-use braid_layout::{DriveId, Shape};
+use braid_layout::{ColumnMask, DriveId, Shape};
 use braid_wire::control::ShapeSpec;
 use braid_wire::{Reason, Refusal};
+
+/// Chooses the drives for a new file's columns, from its number and shape, and the columns that are out from
+/// the start.
+pub type ChooseDrives<'a> = &'a dyn Fn(u64, &Shape) -> Result<(Vec<DriveId>, ColumnMask), Refusal>;
 
 /// The requested shape. Fields that the request leaves open (`k` = 0, unit = 0) are taken from `default`.
 pub fn from_spec(spec: &ShapeSpec, default: &ShapeSpec) -> Result<Shape, Refusal> {

@@ -4,9 +4,9 @@ use braid_layout::{DriveId, FileId, VolumeId};
 use braid_wire::control::{ShapeSpec, VolumeRow};
 use braid_wire::{Reason, Refusal};
 
-use crate::records::inodes;
-use crate::records::schema::{DriveRecord, InodeRecord, VolumeRecord, directory_record, key, table};
+use crate::records::schema::{Account, DriveRecord, InodeRecord, VolumeRecord, directory_record, key, table};
 use crate::records::tx::Tx;
+use crate::records::{inodes, quotas};
 use crate::tree::names::{check_label, show};
 
 /// Maximum number of volumes of a cluster: each has a partition on every drive, and a list of all fits one
@@ -55,6 +55,9 @@ pub fn create(
     };
     tx.set(key::volume(volume), &record);
     tx.set(key::volume_name(name), &volume);
+    if quota_bytes > 0 {
+        quotas::set(tx, volume, Account::Volume, quota_bytes, 0)?;
+    }
     tx.set_inode(root, &directory_record(volume, FileId(0), Vec::new(), now_ms))?;
     Ok(volume)
 }
@@ -76,11 +79,15 @@ pub fn remove(tx: &mut Tx, name: &str) -> Result<(), Refusal> {
     }
     for (_, drive) in tx.records::<DriveRecord>(&key::all(table::DRIVE), usize::MAX)? {
         tx.delete(key::partition(table::PARTITION, drive.drive, volume.volume));
+        tx.delete(key::partition(table::PARTITION_QUOTA, drive.drive, volume.volume));
         if drive.replaced_by == DriveId(0) {
             tx.mark(key::partition(table::PARTITION_REMOVAL, drive.drive, volume.volume));
         }
     }
     inodes::delete(tx, volume.root)?;
+    for (account, _) in quotas::all(tx, volume.volume)? {
+        tx.delete(key::quota(volume.volume, account));
+    }
     tx.delete(key::volume_name(name));
     tx.delete(key::volume(volume.volume));
     Ok(())

@@ -71,6 +71,13 @@ fn keys_are_as_they_were() {
         (key::block(258), "62 0000000000000102"),
         (key::place(table::LEFT, place), "6c 00000000000000000000000000000001 0000000000000005 00000000 02"),
         (key::relayout(FileId(5)), "4c 0000000000000005"),
+        (key::quota(VolumeId(3), Account::Volume), "51 0000000000000003 76"),
+        (key::quota(VolumeId(3), Account::Tree(FileId(5))), "51 0000000000000003 64 0000000000000005"),
+        (key::quota(VolumeId(3), Account::User(7)), "51 0000000000000003 75 00000007"),
+        (
+            key::partition(table::PARTITION_QUOTA, DriveId(1), VolumeId(3)),
+            "7a 00000000000000000000000000000001 0000000000000003",
+        ),
         (key::moving(FileId(5), 2), "4d 0000000000000005 00000002"),
         (key::reservation(ReservationId(258)), "50 0000000000000102"),
         (key::drain(DriveId(1)), "65 00000000000000000000000000000001"),
@@ -101,6 +108,10 @@ fn small_records_are_as_they_were() {
     check(&LockSessionRecord { client: ClientId(5) }, "03 0500000000000000");
     check(&RelayoutRecord { shape: SHAPE }, "03 05 02 01 00100000");
     check(&PartitionRecord { key_epoch: 1 }, "03 01000000");
+    check(
+        &QuotaRecord { limit_bytes: 1, limit_files: 2, bytes: 3, files: 4, trees: 5 },
+        "03 0100000000000000 0200000000000000 0300000000000000 0400000000000000 0500000000000000",
+    );
     check(&RemovalRecord { volume: VolumeId(1), left: 5 }, "03 0100000000000000 05000000");
     check(
         &LeftRecord { volume: VolumeId(1), object: ObjectId(6), g: Generation(2) },
@@ -210,6 +221,7 @@ fn small_file() -> InodeRecord {
         parent: FileId(2),
         name: b"f".to_vec(),
         size: 100,
+        reach: None,
         reserved: 0,
         created_ms: 700,
         times: Times::at(701),
@@ -236,6 +248,7 @@ fn small_file() -> InodeRecord {
         order: 1,
         kept: false,
         unfenced: false,
+        layout: None,
         segments: vec![segment],
     }
 }
@@ -254,6 +267,7 @@ fn rare_file() -> InodeRecord {
     };
     InodeRecord {
         reserved: 500,
+        reach: Some(600),
         mode: 0o640,
         uid: 1000,
         gid: 100,
@@ -291,6 +305,11 @@ fn directory() -> InodeRecord {
         segments: Vec::new(),
         ..small_file()
     }
+}
+
+/// A directory with a layout of its own.
+fn directory_with_layout() -> InodeRecord {
+    InodeRecord { layout: Some(SHAPE), ..directory() }
 }
 
 fn link() -> InodeRecord {
@@ -335,13 +354,17 @@ fn a_file_is_as_it_was() {
         ),
         (
             rare_file(),
-            "feff3e 0100000000000000 0200000000000000 01 66 64 f403 bc05 02 07 03 f2887a a003 e807 64 02 ac02
+            "feffbe01 0100000000000000 0200000000000000 01 66 64 f403 d804 bc05 02 07 03 f2887a a003 e807 64 02 ac02
              03 04 0500000000000000 09
              02 01 0500000000000000 04 8040 00 03 05 03 04 07 02 0700000000000000 0800000000000000
              01 0f 01 8020 828001 05 02 01 8020 02 03 01 02 ac02 05 04 02 03 01",
         ),
         (link(), "808001 0100000000000000 0200000000000000 01 66 04 bc05 02 03 00 04 2e2e2f61 00 00 00 00"),
         (device(), "c08001 0100000000000000 0200000000000000 01 66 00 bc05 02 06 8302 00 8003 00 00 00 00"),
+        (
+            directory_with_layout(),
+            "818040 0100000000000000 0200000000000000 01 66 64 bc05 02 00 00 00 05 02 01 8020 00",
+        ),
         (directory(), "01 0100000000000000 0200000000000000 01 66 64 bc05 02 00 00 00 00"),
     ] {
         let seats = if inode.segments.is_empty() { &[][..] } else { &seats };
@@ -370,7 +393,7 @@ fn check_file(inode: &InodeRecord, seats: &[u32], bytes: &[u8]) {
         assert!(stored::decode(FileId(5), SCHEMA_VERSION, &bytes[..end]).is_err(), "{end} bytes");
     }
     assert!(stored::decode(FileId(5), SCHEMA_VERSION, &[bytes, &[0]].concat()).is_err());
-    let unknown_bit = [&[0x80, 0x80, 0x40][..], &bytes[1..]].concat();
+    let unknown_bit = [&[0x80, 0x80, 0x80, 0x02][..], &bytes[1..]].concat();
     assert!(stored::decode(FileId(5), SCHEMA_VERSION, &unknown_bit).is_err());
 }
 
@@ -379,9 +402,9 @@ proptest! {
     fn any_bytes_of_a_file_are_refused_or_have_one_meaning(
         at in any::<prop::sample::Index>(),
         byte: u8,
-        which in 0..4u8,
+        which in 0..5u8,
     ) {
-        let inode = [small_file(), rare_file(), link(), device()][usize::from(which)].clone();
+        let inode = [small_file(), rare_file(), link(), device(), directory_with_layout()][usize::from(which)].clone();
         let seats = if inode.segments.is_empty() { &[][..] } else { &[1, 2, 300] };
         let mut bytes = stored::encode(FileId(5), &inode, seats);
         let at = at.index(bytes.len());

@@ -302,14 +302,14 @@ impl Real {
                     new: NEW,
                     holder: HolderId(7),
                 };
-                files::find_or_create(tx, &open, &place, 2).map(drop)
+                files::find_or_create(tx, &open, None, &place, 2).map(drop)
             }
             Op::Unlink { path } => directories::unlink(tx, &at(path), UnlinkOnly::Any, &|_| false, 2),
             Op::Rename { from, to } => {
                 directories::rename(tx, &at(from), &at(to), RenameHow::Replace, &|_| false, 2)
             }
             Op::LinkNew { path, size, replace } => {
-                let (file, inode) = files::create_unnamed(tx, &unnamed(), &place, 2)?;
+                let (file, inode) = files::create_unnamed(tx, &unnamed(), None, &place, 2)?;
                 let link = Link {
                     file,
                     lease: inode.lease,

@@ -17,6 +17,7 @@ Programs that know fsspec (pandas, pyarrow, zarr, dask) take ``braid://VOLUME/PA
 
 from braidfs._client import Client, DirEntry, Stat, Usage
 from braidfs._file import File
+from braidfs._layouts import Layout
 from braidfs._native import __version__
 from braidfs._rates import Lateness, NotAdmitted, Offer, Rate, Reservation
 from braidfs.aio import AsyncClient, AsyncFile
@@ -28,6 +29,7 @@ __all__ = [
     "DirEntry",
     "File",
     "Lateness",
+    "Layout",
     "NotAdmitted",
     "Offer",
     "Rate",

@@ -8,7 +8,7 @@ from typing import Any, Optional
 
 from fsspec.spec import AbstractBufferedFile
 
-from braidfs import _names
+from braidfs import _layouts, _names
 from braidfs._file import leave
 
 #: What is read or written at a time: a plan set of the client's.
@@ -101,18 +101,21 @@ class BraidFile(AbstractBufferedFile):
         if self.mode == "ab" and self.autocommit:
             self._file = _Appending(self._open_to_append())
         else:
-            self._file = native.create_unnamed(self.fs._volume(self.path), None)
+            self._file = native.create_for(_names.encode(_names_of(self.path)), self._layout(), None)
+
+    def _layout(self) -> Optional[str]:
+        return _layouts.text(self.kwargs.get("layout"))
 
     def _open_to_append(self) -> Any:
         native = self.fs.client._native
         name = _names.encode(_names_of(self.path))
         try:
-            return native.open(name, "a", False, None, None)
+            return native.open(name, "a", False, None, self._layout(), None)
         except FileNotFoundError:
             if not self.fs.auto_mkdir:
                 raise
         self.fs.makedirs(self.fs._parent(self.path), exist_ok=True)
-        return native.open(name, "a", False, None, None)
+        return native.open(name, "a", False, None, self._layout(), None)
 
     def _upload_chunk(self, final: bool = False) -> bool:
         try:

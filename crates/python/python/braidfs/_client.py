@@ -8,8 +8,9 @@ import os
 import weakref
 from typing import Any, Dict, Iterator, List, Literal, Optional, Tuple, Union, overload
 
-from braidfs import _native, _names, _rates
+from braidfs import _layouts, _native, _names, _rates
 from braidfs._file import BufferedRandom, BufferedReader, BufferedWriter, File
+from braidfs._layouts import Layout, LayoutLike
 from braidfs._names import DirEntry, Name, Stat, Usage
 from braidfs._rates import Rate, Reservation
 
@@ -49,29 +50,48 @@ class Client:
 
     @overload
     def open(
-        self, name: Name, mode: str = "rb", buffering: Literal[0] = 0, *, reserve: Optional[Rate] = None
+        self,
+        name: Name,
+        mode: str = "rb",
+        buffering: Literal[0] = 0,
+        *,
+        reserve: Optional[Rate] = None,
+        layout: Optional[LayoutLike] = None,
     ) -> File: ...
 
     @overload
     def open(
-        self, name: Name, mode: str = "rb", *, buffering: int, reserve: Optional[Rate] = None
+        self,
+        name: Name,
+        mode: str = "rb",
+        *,
+        buffering: int,
+        reserve: Optional[Rate] = None,
+        layout: Optional[LayoutLike] = None,
     ) -> Union[File, Buffered]: ...
 
     def open(
-        self, name: Name, mode: str = "rb", buffering: int = 0, *, reserve: Optional[Rate] = None
+        self,
+        name: Name,
+        mode: str = "rb",
+        buffering: int = 0,
+        *,
+        reserve: Optional[Rate] = None,
+        layout: Optional[LayoutLike] = None,
     ) -> Union[File, Buffered]:
         """Opens a file; ``mode`` is r, w, a or x, and may have a ``+``. Files are binary.
 
         It is a :class:`File`; with ``buffering`` bytes, it is in one of ``io``'s buffered classes. With
         ``reserve`` its data rate is reserved until it is closed, to write if the mode writes, or refused
-        with :class:`NotAdmitted`.
+        with :class:`NotAdmitted`. A file that is made gets ``layout``, else that of its directory.
 
         >>> with client.open("braid://main/log", "a") as file:
         ...     file.write(b"a line\\n")
         7
         """
         letter, plus = _names.parse_mode(mode)
-        native = self._native.open(_names.encode(name), letter, plus, reserve, None)
+        as_text = _layouts.of_new(layout, letter)
+        native = self._native.open(_names.encode(name), letter, plus, reserve, as_text, None)
         file = File(self, native, name, letter, plus)
         if buffering <= 0:
             return file
@@ -235,6 +255,23 @@ class Client:
         """Removes an extended attribute."""
         encoded, called = _names.encode(name), _names.encode(attribute)
         self._native.remove_xattr(encoded, called, follow_symlinks, None)
+
+    def layout(self, name: Name) -> Layout:
+        """How a file lies; of a directory, how files lie that are made in it, and where that comes from.
+
+        >>> client.layout("braid://main").scheme
+        'raid5 4+1'
+        """
+        return _layouts.in_force(self._native.layout(_names.encode(name), None))
+
+    def set_layout(self, name: Name, layout: Optional[LayoutLike]) -> None:
+        """Sets how files lie that are made in a directory and below it from now on, or in a volume; ``None``
+        takes a directory's own layout away. What exists stays as it is. A file can be given a layout until
+        something is written to it.
+
+        >>> client.set_layout("braid://main/photos", "rs(4,2) unit=1M")
+        """
+        self._native.set_layout(_names.encode(name), _layouts.text(layout), None)
 
     def disk_usage(self, name: Name) -> Usage:
         """How much room the volume of a name has, for files of the volume's own shape."""

@@ -61,7 +61,7 @@ class File(_Left, io.RawIOBase):
         if self._native is None:
             raise ValueError("I/O operation on closed file")
         if self._pid != os.getpid() and not self._writes:
-            self._native = self._client._native.open(_names.encode(self.name), "r", False, None, None)
+            self._native = self._client._native.open(_names.encode(self.name), "r", False, None, None, None)
             self._pid = os.getpid()
         return self._native
 

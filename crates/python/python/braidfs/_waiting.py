@@ -17,7 +17,7 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.spec import AbstractFileSystem
 from fsspec.utils import stringify_path
 
-from braidfs import _literal, _names
+from braidfs import _layouts, _literal, _names
 from braidfs._buffered import BLOCK_BYTES, BraidFile, PackedFile, TextFile
 
 #: A range of a file: name, first byte, one past the last or None for the end.
@@ -288,7 +288,8 @@ class WaitingFileSystem(AbstractFileSystem):
         compression: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """Opens a file. One that is written has its name when it is closed, whole."""
+        """Opens a file. One that is written has its name when it is closed, whole. With ``layout`` it is made
+        so, as :class:`braidfs.Layout` or its text."""
         text = {key: kwargs.pop(key) for key in ("encoding", "errors", "newline") if key in kwargs}
         binary = mode if "b" in mode else mode.replace("t", "") + "b"
         file = super().open(path, binary, block_size=block_size, cache_options=cache_options, **kwargs)
@@ -302,7 +303,9 @@ class WaitingFileSystem(AbstractFileSystem):
         path = self._strip_protocol(path)
         self._volume(path)
         if "+" in mode:
-            return self.client.open(name_of(path), mode, buffering=block_size or BLOCK_BYTES)
+            buffering, layout = block_size or BLOCK_BYTES, kwargs.get("layout")
+            return self.client.open(name_of(path), mode, buffering=buffering, layout=layout)
+        _layouts.of_new(kwargs.get("layout"), mode[0])
         return BraidFile(self, path, mode=mode, block_size=block_size, **kwargs)
 
     def cat_file(self, path: str, start: Optional[int] = None, end: Optional[int] = None, **_: Any) -> bytes:

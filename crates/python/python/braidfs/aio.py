@@ -18,7 +18,8 @@ import asyncio
 import os
 from typing import Any, AsyncIterator, Awaitable, Callable, Dict, Generator, List, Optional, Tuple, Union
 
-from braidfs import _native, _names, _rates
+from braidfs import _layouts, _native, _names, _rates
+from braidfs._layouts import Layout, LayoutLike
 from braidfs._names import DirEntry, Name, Stat, Usage
 from braidfs._rates import Lateness, Rate, Reservation
 
@@ -160,13 +161,21 @@ class AsyncClient:
         """Where the cluster was found."""
         return os.fspath(self._native.cluster)
 
-    def open(self, name: Name, mode: str = "rb", *, reserve: Optional[Rate] = None) -> _Opening:
+    def open(
+        self,
+        name: Name,
+        mode: str = "rb",
+        *,
+        reserve: Optional[Rate] = None,
+        layout: Optional[LayoutLike] = None,
+    ) -> _Opening:
         """Opens a file: ``await client.open(...)`` or ``async with client.open(...) as file``. With
-        ``reserve`` its data rate is reserved until it is closed."""
+        ``reserve`` its data rate is reserved until it is closed. A file that is made gets ``layout``."""
         letter, plus = _names.parse_mode(mode)
+        as_text = _layouts.of_new(layout, letter)
 
         async def opening() -> AsyncFile:
-            native = await self._native.open(_names.encode(name), letter, plus, reserve, _loop())
+            native = await self._native.open(_names.encode(name), letter, plus, reserve, as_text, _loop())
             return AsyncFile(native, name, letter, plus)
 
         return _Opening(opening)
@@ -302,6 +311,14 @@ class AsyncClient:
         """Removes an extended attribute."""
         encoded, called = _names.encode(name), _names.encode(attribute)
         await self._native.remove_xattr(encoded, called, follow_symlinks, _loop())
+
+    async def layout(self, name: Name) -> Layout:
+        """How a file lies, or files that are made in a directory, as :meth:`braidfs.Client.layout` says."""
+        return _layouts.in_force(await self._native.layout(_names.encode(name), _loop()))
+
+    async def set_layout(self, name: Name, layout: Optional[LayoutLike]) -> None:
+        """Sets a layout, as :meth:`braidfs.Client.set_layout` does."""
+        await self._native.set_layout(_names.encode(name), _layouts.text(layout), _loop())
 
     async def disk_usage(self, name: Name) -> Usage:
         """How much room the volume of a name has, for files of the volume's own shape."""

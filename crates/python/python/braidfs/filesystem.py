@@ -92,8 +92,8 @@ class BraidFileSystem(WaitingFileSystem, AsyncFileSystem):
         if os.path.isdir(lpath):
             await self._makedirs(rpath, exist_ok=True)
             return
-        volume = self._volume(rpath)
-        file = await self._ask("create_unnamed", volume)
+        self._volume(rpath)
+        file = await self._ask("create_for", name_of(rpath), None)
         loop = asyncio.get_running_loop()
         with open(lpath, "rb") as source:
             offset = 0
@@ -110,7 +110,7 @@ class BraidFileSystem(WaitingFileSystem, AsyncFileSystem):
             os.makedirs(lpath, exist_ok=True)
             return
         loop = asyncio.get_running_loop()
-        file = await self.client._native.open(name_of(rpath), "r", False, None, loop)
+        file = await self.client._native.open(name_of(rpath), "r", False, None, None, loop)
         with open(lpath, "wb") as target:
             offset = 0
             while True:
@@ -125,8 +125,9 @@ class BraidFileSystem(WaitingFileSystem, AsyncFileSystem):
             await self._makedirs(path2, exist_ok=True)
             return
         loop = asyncio.get_running_loop()
-        source = await self.client._native.open(name_of(path1), "r", False, None, loop)
-        target = await self._ask("create_unnamed", self._volume(path2))
+        source = await self.client._native.open(name_of(path1), "r", False, None, None, loop)
+        self._volume(path2)
+        target = await self._ask("create_for", name_of(path2), None)
         offset = 0
         while True:
             block = await source.pread(BLOCK_BYTES, offset, loop)

@@ -163,6 +163,8 @@ record! {
         /// The reserved rate under which the file is open: that of the file or of the nearest directory above
         /// it, if there is one in this direction.
         promise: Option<HandlePromise>,
+        /// For writers under a quota: one past the last byte that they may write before they ask for more.
+        reach: Option<u64>,
     }
 }
 
@@ -172,7 +174,7 @@ record! {
     pub struct CreateUnnamed {
         /// The volume's name.
         volume: String,
-        /// The file's shape.
+        /// The file's shape; fields left open are those in force at `meant_for`, or of the volume.
         shape: ShapeSpec,
         /// The owner and permissions.
         new: NewAttributes,
@@ -199,7 +201,8 @@ record! {
         create: bool,
         /// With `create`: true to fail if the file exists.
         exclusive: bool,
-        /// The shape of a new file.
+        /// The shape of a new file; fields left open are those of the reservation's plan, else of the nearest
+        /// directory above that has a layout, else of the volume.
         shape: ShapeSpec,
         /// The owner and permissions of a new file.
         new: NewAttributes,
@@ -237,6 +240,9 @@ record! {
         /// The reservation under which the file is open, if any. It is asked for again only where the file
         /// has no name yet; else the place of the file decides, as it does at an open.
         reservation: ReservationId,
+        /// One past the last byte that the writer needs, if its quota is to change: more than it has, or
+        /// less, which gives the rest back.
+        reach: Option<u64>,
     }
 }
 
@@ -265,6 +271,8 @@ record! {
     pub struct Renewed {
         /// Holders that no longer hold the lease they named: they must open the file again.
         lost: Vec<HolderId>,
+        /// Holders that are to give back what they do not need of their quota, as others wait for it.
+        give_back: Vec<HolderId>,
     }
 }
 

@@ -23,6 +23,7 @@ mod drive;
 mod file;
 mod heal;
 mod jobs;
+mod layout;
 mod lock;
 mod names;
 mod relayout;
@@ -54,11 +55,13 @@ pub use heal::{
     StaleFilesReply,
 };
 pub use jobs::{JobRow, Jobs, JobsReply};
+pub use layout::{LAYOUT_XATTR, LayoutFrom, LayoutOf, LayoutReply, SetLayout};
 pub use lock::{HeldLock, Lock, LockHow, LockKind, LockState, Locked};
 pub use names::{
     DirectoryReply, Entry, EntryKind, LABEL_BYTES_MAX, Link, Lookup, MODE_MAX, MakeDirectory, NAME_BYTES_MAX,
-    NamePlace, PATH_BYTES_MAX, ReadDirectory, Rename, RenameHow, Seen, Unlink, UnlinkOnly, VolumeCreate,
-    VolumeList, VolumeListReply, VolumeRemove, VolumeRow,
+    NamePlace, PATH_BYTES_MAX, QuotaList, QuotaListReply, QuotaRemove, QuotaRow, QuotaSet, ReadDirectory,
+    Rename, RenameHow, Seen, Unlink, UnlinkOnly, VolumeCreate, VolumeList, VolumeListReply, VolumeRemove,
+    VolumeRow,
 };
 pub use relayout::{Relayout, RelayoutReply, RelayoutRow, Relayouts, RelayoutsReply};
 pub use reservation::{
@@ -144,6 +147,12 @@ message_set! {
         VolumeRemove(VolumeRemove) = 0x0201,
         /// List volumes: Volumes.
         VolumeList(VolumeList) = 0x0202,
+        /// Set a quota: Done.
+        QuotaSet(QuotaSet) = 0x0204,
+        /// End a quota: Done.
+        QuotaRemove(QuotaRemove) = 0x0205,
+        /// List quotas: Quotas.
+        QuotaList(QuotaList) = 0x0206,
         /// Look up a path: Stat.
         Lookup(Lookup) = 0x0210,
         /// List a directory: Directory.
@@ -164,6 +173,10 @@ message_set! {
         SetXattr(SetXattr) = 0x0218,
         /// Get all extended attributes: Xattrs.
         Xattrs(Xattrs) = 0x0219,
+        /// Set or take away the layout of new files: Done.
+        SetLayout(SetLayout) = 0x021a,
+        /// Get the layout of a file, or of new files in a directory: Layout.
+        LayoutOf(LayoutOf) = 0x021b,
         /// Make a file without a name: Opened.
         CreateUnnamed(CreateUnnamed) = 0x0220,
         /// Name an open unnamed file: Done.
@@ -260,12 +273,16 @@ message_set! {
         Done(Done) = 0x8200,
         /// A list of volumes.
         Volumes(VolumeListReply) = 0x8202,
+        /// A list of quotas.
+        Quotas(QuotaListReply) = 0x8206,
         /// The object that a name stands for.
         Stat(StatRow) = 0x8210,
         /// Entries of a directory.
         Directory(DirectoryReply) = 0x8211,
         /// All extended attributes of an object.
         Xattrs(XattrsReply) = 0x8219,
+        /// The layout of a file, or of new files in a directory.
+        Layout(LayoutReply) = 0x821b,
         /// An open file, with its capabilities.
         Opened(Opened) = 0x8222,
         /// The result of renewing leases.

@@ -134,6 +134,65 @@ record! {
 }
 
 record! {
+    /// Sets a quota: of a volume, of a directory with all below it, or of a user in a volume. What is there
+    /// counts, also if it is more: then nothing can grow.
+    pub struct QuotaSet {
+        /// The directory; a volume's root stands for the volume.
+        at: NamePlace,
+        /// The user, for a user's quota in the volume.
+        user: Option<u32>,
+        /// Maximum number of bytes; 0: any.
+        bytes: u64,
+        /// Maximum number of files; 0: any.
+        files: u64,
+    }
+}
+
+record! {
+    /// Ends a quota.
+    pub struct QuotaRemove {
+        /// The directory; a volume's root stands for the volume.
+        at: NamePlace,
+        /// The user, for a user's quota in the volume.
+        user: Option<u32>,
+    }
+}
+
+record! {
+    /// Lists the quotas of volumes, directories and users.
+    pub struct QuotaList {
+        /// The volume's name; empty: of all volumes.
+        volume: String,
+    }
+}
+
+record! {
+    /// A quota, as in a list.
+    pub struct QuotaRow {
+        /// URL of the volume or directory.
+        place: String,
+        /// The user, for a user's quota.
+        user: Option<u32>,
+        /// Maximum number of bytes; 0: any.
+        limit_bytes: u64,
+        /// Maximum number of files; 0: any.
+        limit_files: u64,
+        /// Bytes that count: of each file its size, or what its writers were given if that is more.
+        bytes: u64,
+        /// Files that count.
+        files: u64,
+    }
+}
+
+record! {
+    /// The answer to a list of quotas.
+    pub struct QuotaListReply {
+        /// The quotas, volume by volume.
+        quotas: Vec<QuotaRow>,
+    }
+}
+
+record! {
     /// Lists all volumes.
     pub struct VolumeList {}
 }

@@ -65,6 +65,9 @@ impl ControlRequest {
             R::VolumeCreate(_) => CLIENT.once(),
             R::VolumeRemove(_) => CLIENT.once(),
             R::VolumeList(_) => CLIENT,
+            R::QuotaSet(_) => CLIENT.once(),
+            R::QuotaRemove(_) => CLIENT.once(),
+            R::QuotaList(_) => CLIENT,
 
             R::Lookup(_) => CLIENT.in_batch(),
             R::ReadDirectory(_) => CLIENT,
@@ -76,6 +79,8 @@ impl ControlRequest {
             R::HardLink(_) => CLIENT.once().in_batch(),
             R::SetXattr(_) => CLIENT.once(),
             R::Xattrs(_) => CLIENT,
+            R::SetLayout(_) => CLIENT.once(),
+            R::LayoutOf(_) => CLIENT,
 
             R::CreateUnnamed(_) => CLIENT.once().in_batch().waits(),
             R::Link(link) if link.ends.is_some() => CLIENT.once().in_batch().waits(),

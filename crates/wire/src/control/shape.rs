@@ -3,7 +3,8 @@
 use braid_layout::{Scheme, SchemeError, Shape};
 
 record! {
-    /// A shape as numbers. Zero `k` means the volume's default (or the manager's, for a volume).
+    /// A shape as numbers. Zero `k` means the one that is in force at the place (for a new volume the
+    /// manager's).
     pub struct ShapeSpec {
         /// Scheme number (see `braid_layout::Scheme`).
         scheme: u8,

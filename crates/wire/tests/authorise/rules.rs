@@ -243,6 +243,21 @@ fn a_lease_writes_its_own_stripes_only() {
 }
 
 #[test]
+fn bytes_are_written_below_the_reach_and_cleared_anywhere() {
+    let reaching = |reach| Capability { reach, ..capability() };
+    let at = |unit| StripeWrite { unit, ..write() };
+    for unit in [3, 4, 99] {
+        let expected = if unit < 4 { None } else { Some(Reason::Quota) };
+        check(reaching(4), at(unit), expected);
+        check(reaching(4), UnitWrite { unit, ..unit_write() }, expected);
+        check(reaching(4), StripeWrite { hole: true, crcs: Vec::new(), ..at(unit) }, None);
+        check(reaching(4), Read { unit, ..read() }, None);
+    }
+    check(reaching(0), at(0), Some(Reason::Quota));
+    check(reaching(u64::MAX), at(99), None);
+}
+
+#[test]
 fn a_shared_lease_writes_units_only() {
     let shared = || Capability { kind: LeaseKind::Shared, ..capability() };
     check(shared(), write(), Some(Reason::Scope));

@@ -131,6 +131,7 @@ fn parts() {
         "RenameHow",
         "UnlinkOnly",
         "XattrHow",
+        "LayoutFrom",
         "DriveState",
         "Access",
         "Turn",

@@ -5,8 +5,8 @@
 use braid_wire::capability::{Authority, Capability, DataDirection, LeaseKind, Promise, Protection};
 use braid_wire::codec::Record;
 use braid_wire::control::{
-    self, Access, Admission, ControlHead, Cut, DriveState, Ending, EntryKind, LockHow, LockKind, LockState,
-    QualifyAct, RenameHow, RequestHead, Turn, UnlinkOnly, XattrHow,
+    self, Access, Admission, ControlHead, Cut, DriveState, Ending, EntryKind, LayoutFrom, LockHow, LockKind,
+    LockState, QualifyAct, RenameHow, RequestHead, Turn, UnlinkOnly, XattrHow,
 };
 use braid_wire::data::{
     self, CalibrateAct, DiskCharge, Expect, Hello, Listing, PeerRole, ReplyHead, ScrubAct, ScrubPhase,
@@ -75,6 +75,7 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         data::DriveParts,
         control::ShapeSpec,
         control::VolumeRow,
+        control::QuotaRow,
         control::Entry,
         control::FileAttributes,
         control::NewAttributes,
@@ -162,6 +163,7 @@ pub(crate) fn choice(name: &str) -> Option<Vec<(u8, &'static str)>> {
         RenameHow,
         UnlinkOnly,
         XattrHow,
+        LayoutFrom,
         LockKind,
         LockHow,
         LockState,

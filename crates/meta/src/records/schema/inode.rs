@@ -2,7 +2,7 @@
 
 use braid_layout::version::Lease;
 use braid_layout::{Column, ColumnMask, FileId, Generation, HolderId, Version, VolumeId};
-use braid_wire::control::{EntryKind, FileAttributes, NewAttributes};
+use braid_wire::control::{EntryKind, FileAttributes, NewAttributes, ShapeSpec};
 
 use super::{ComponentPlace, SegmentRecord};
 
@@ -30,6 +30,9 @@ pub struct InodeRecord {
     /// One past the last byte that was reserved for an appending client, while that is past the size; else 0.
     /// `size` grows when the bytes written there are committed.
     pub reserved: u64,
+    /// Under a quota: one past the last byte to which the writers of the lease that is held may make the file
+    /// grow without asking again.
+    pub reach: Option<u64>,
     /// Manager time of creation, in milliseconds.
     pub created_ms: u64,
     pub times: Times,
@@ -87,6 +90,9 @@ pub struct InodeRecord {
     /// True while `g` is stored here and may not yet be on every column of the set: the fence must be run
     /// (again).
     pub unfenced: bool,
+    /// Shape of new files in a directory and below it, with no field left open; `None` if the directory has
+    /// no layout of its own. A volume's root has none: the volume's record has it.
+    pub layout: Option<ShapeSpec>,
     /// Layout of the file; empty for a directory.
     pub segments: Vec<SegmentRecord>,
 }
@@ -161,7 +167,7 @@ impl InodeRecord {
             links,
             size: self.size,
             device: self.device,
-            has_xattrs: self.xattr_bytes > 0,
+            has_xattrs: self.xattr_bytes > 0 || self.layout.is_some(),
             accessed_ns: self.times.accessed_ns,
             modified_ns: self.times.modified_ns,
             changed_ns: self.times.changed_ns,
@@ -212,6 +218,11 @@ impl InodeRecord {
         if self.reserved <= self.size {
             self.reserved = 0;
         }
+    }
+
+    /// Bytes with which the file counts under quotas.
+    pub fn charged(&self) -> u64 {
+        self.size.max(self.reach.unwrap_or(0))
     }
 
     /// The segment of this number.
@@ -265,6 +276,8 @@ impl InodeRecord {
         // A cut that was under way when the backup was made has ended since, and bytes may have been written
         // beyond it: to end the cut again would remove them.
         self.cut = false;
+        // The writers may have been given more since.
+        self.reach = None;
     }
 
     /// Records that these holders are fenced out of the lease.
@@ -326,6 +339,7 @@ pub fn directory_record(volume: VolumeId, parent: FileId, name: Vec<u8>, now_ms:
         name,
         size: 0,
         reserved: 0,
+        reach: None,
         created_ms: now_ms,
         times: Times::at(now_ms),
         mode: usual_mode(EntryKind::Directory),
@@ -351,6 +365,7 @@ pub fn directory_record(volume: VolumeId, parent: FileId, name: Vec<u8>, now_ms:
         order: 0,
         kept: false,
         unfenced: false,
+        layout: None,
         segments: Vec::new(),
     }
 }

@@ -38,7 +38,9 @@ mod bit {
     pub(super) const RESERVED: u32 = 1 << 17;
     pub(super) const WITHIN: u32 = 1 << 18;
     pub(super) const GONE: u32 = 1 << 19;
-    pub(super) const ALL: u32 = (1 << 20) - 1;
+    pub(super) const LAYOUT: u32 = 1 << 20;
+    pub(super) const REACH: u32 = 1 << 21;
+    pub(super) const ALL: u32 = (1 << 22) - 1;
 }
 
 /// Bits of a segment: which optional fields follow.
@@ -81,6 +83,8 @@ pub fn encode(file: FileId, inode: &InodeRecord, seats: &[u32]) -> Vec<u8> {
         (bit::RESERVED, inode.reserved != 0),
         (bit::WITHIN, !inode.within.is_zero()),
         (bit::GONE, !inode.gone.is_empty()),
+        (bit::LAYOUT, inode.layout.is_some()),
+        (bit::REACH, inode.reach.is_some()),
     ];
     let all = bits.iter().filter(|(_, set)| *set).fold(0, |all, (bit, _)| all | bit);
     compact::put(&mut out, u64::from(all));
@@ -91,6 +95,9 @@ pub fn encode(file: FileId, inode: &InodeRecord, seats: &[u32]) -> Vec<u8> {
     compact::put(&mut out, inode.size);
     if inode.reserved != 0 {
         compact::put(&mut out, inode.reserved);
+    }
+    if let Some(reach) = inode.reach {
+        compact::put(&mut out, reach);
     }
     compact::put(&mut out, inode.created_ms);
     put_attributes(&mut out, inode);
@@ -117,6 +124,9 @@ pub fn encode(file: FileId, inode: &InodeRecord, seats: &[u32]) -> Vec<u8> {
     if !inode.gone.is_empty() {
         compact::put(&mut out, count(inode.gone.len()));
         inode.gone.iter().for_each(|holder| holder.put(&mut out));
+    }
+    if let Some(layout) = &inode.layout {
+        put_shape(&mut out, layout);
     }
     compact::put(&mut out, count(inode.segments.len()));
     let mut rest = seats;
@@ -150,9 +160,12 @@ pub fn decode(
     let name = take_bytes(input)?;
     let size = take(input, "size")?;
     let reserved = if has(bit::RESERVED) { not_zero(take(input, "reserved")?, "reserved")? } else { 0 };
+    let reach = has(bit::REACH).then(|| take(input, "reach")).transpose()?;
     let created_ms = take(input, "created_ms")?;
     let mut inode = directory_record(volume, parent, name, created_ms);
-    (inode.size, inode.reserved) = (size, reserved);
+    inode.size = size;
+    inode.reserved = reserved;
+    inode.reach = reach;
     take_attributes(input, bits, &mut inode)?;
     // In version 2 the mode was there if a client had set it, usual or not.
     if has(bit::MODE) && version >= SCHEMA_VERSION && inode.mode == usual_mode(inode.kind) {
@@ -181,6 +194,7 @@ pub fn decode(
         return Err(DecodeError::Value { field: "within", value: 0 });
     }
     let gone = if has(bit::GONE) { take_gone(input)? } else { Vec::new() };
+    let layout = if has(bit::LAYOUT) { Some(take_layout(input)?) } else { None };
     let mut segments = Vec::new();
     let mut seats = Vec::new();
     for _ in 0..take_count(input)? {
@@ -208,6 +222,7 @@ pub fn decode(
         touched,
         kept: has(bit::KEPT),
         unfenced: has(bit::UNFENCED),
+        layout,
         segments,
         ..inode
     };
@@ -332,9 +347,7 @@ fn put_segment(out: &mut Vec<u8>, file: FileId, segment: &SegmentRecord, seats: 
         compact::put(out, segment.start);
         compact::put_near(out, segment.end, u64::MAX);
     }
-    let ShapeSpec { scheme, k, m, unit_bytes } = segment.shape;
-    out.extend_from_slice(&[scheme, k, m]);
-    compact::put(out, u64::from(unit_bytes));
+    put_shape(out, &segment.shape);
     compact::put_near(out, segment.object.0, file.0);
     compact::put(out, count(seats.len()));
     seats.iter().for_each(|&seat| compact::put(out, u64::from(seat)));
@@ -364,18 +377,14 @@ fn take_segment(file: FileId, input: &mut &[u8]) -> Result<(SegmentRecord, Vec<u
             return Err(DecodeError::Value { field: "end", value: end });
         }
     }
-    let [scheme, k, m] = <[u8; 3]>::take(input)?;
-    if u16::from(k) + u16::from(m) > COLUMNS_MAX {
-        return Err(DecodeError::Value { field: "columns", value: u64::from(k) + u64::from(m) });
-    }
-    let unit_bytes = take_u32(input, "unit_bytes")?;
+    let shape = take_shape(input)?;
     let object = ObjectId(take_near(input, file.0, "object")?);
     let seats = (0..take_count(input)?).map(|_| take_u32(input, "seat")).collect::<Result<Vec<_>, _>>()?;
     let mut segment = SegmentRecord {
         number,
         start,
         end,
-        shape: ShapeSpec { scheme, k, m, unit_bytes },
+        shape,
         object,
         drives: Vec::new(),
         set: ColumnMask::EMPTY,
@@ -396,6 +405,27 @@ fn take_segment(file: FileId, input: &mut &[u8]) -> Result<(SegmentRecord, Vec<u
         segment.filling = Some(take_version(input)?);
     }
     Ok((segment, seats))
+}
+
+fn put_shape(out: &mut Vec<u8>, shape: &ShapeSpec) {
+    let &ShapeSpec { scheme, k, m, unit_bytes } = shape;
+    out.extend_from_slice(&[scheme, k, m]);
+    compact::put(out, u64::from(unit_bytes));
+}
+
+fn take_shape(input: &mut &[u8]) -> Result<ShapeSpec, DecodeError> {
+    let [scheme, k, m] = <[u8; 3]>::take(input)?;
+    if u16::from(k) + u16::from(m) > COLUMNS_MAX {
+        return Err(DecodeError::Value { field: "columns", value: u64::from(k) + u64::from(m) });
+    }
+    Ok(ShapeSpec { scheme, k, m, unit_bytes: take_u32(input, "unit_bytes")? })
+}
+
+/// Takes a directory's layout, which leaves no field open.
+fn take_layout(input: &mut &[u8]) -> Result<ShapeSpec, DecodeError> {
+    let shape = take_shape(input)?;
+    not_zero(u64::from(shape.k), "layout")?;
+    Ok(shape)
 }
 
 fn put_version(out: &mut Vec<u8>, Version { g, lease, n }: Version) {

@@ -33,6 +33,8 @@ pub const COLUMN: u8 = b'c';
 pub const STALE: u8 = b's';
 /// Drive and volume to [`PartitionRecord`](super::PartitionRecord): the partition is on the drive.
 pub const PARTITION: u8 = b'p';
+/// Drive and volume to a number: the quota that the drive was last told for the partition; absent: none.
+pub const PARTITION_QUOTA: u8 = b'z';
 /// Drive and volume: the partition is to be removed.
 pub const PARTITION_REMOVAL: u8 = b'q';
 /// Removed file to [`RemovalRecord`](super::RemovalRecord).
@@ -45,6 +47,8 @@ pub const LEFT: u8 = b'l';
 /// File and segment to [`MoveRecord`](super::MoveRecord): a column of the segment has a successor on another
 /// drive.
 pub const MOVE: u8 = b'M';
+/// Volume and account to [`QuotaRecord`](super::QuotaRecord): the quota of a volume, a directory or a user.
+pub const QUOTA: u8 = b'Q';
 /// File to [`RelayoutRecord`](super::RelayoutRecord): the file is to be laid out anew.
 pub const RELAYOUT: u8 = b'L';
 /// Drives that are drained: no column is placed there, and those that are move to others.

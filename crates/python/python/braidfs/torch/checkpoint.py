@@ -106,8 +106,7 @@ class BraidWriter(StorageWriter):
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[List[WriteResult]]:
         file_name = f"{plan.storage_data}.tensors"
         native = self._directory.client._native
-        volume = self._directory.path[len("braid://") :].partition("/")[0]
-        file = native.create_unnamed(volume, None)
+        file = native.create_for(self._directory.name(file_name), None, None)
         try:
             results = _Packing(file, file_name).write(plan.items, planner)
             file.link(self._directory.name(file_name), True, True, None)

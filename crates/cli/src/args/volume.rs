@@ -1,0 +1,108 @@
+//! Arguments of the commands on volumes and on layouts.
+
+use std::ffi::OsString;
+
+use clap::{Args, Subcommand};
+
+use crate::output::size;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Volume {
+    /// Make a volume
+    #[command(after_help = "Examples:\n  braid volume create media --scheme raid5 --width 5 --unit 512K\n  \
+        braid volume create safe --scheme 'rs(4,2)' --unit 1M")]
+    Create(VolumeCreate),
+    /// List the volumes
+    #[command(after_help = "Example:\n  braid volume ls")]
+    Ls,
+    /// Change how new files of a volume lie, where no directory says otherwise
+    #[command(
+        after_help = "What is not said stays as it is. Existing files stay as they are: `braid relayout` lays them out anew.\n\nExamples:\n  braid volume set media --scheme raid1\n  braid volume set media --unit 1M"
+    )]
+    Set(VolumeSet),
+    /// Remove a volume that holds no files
+    #[command(after_help = "Example:\n  braid rm -r braid://old && braid volume rm old")]
+    Rm {
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VolumeCreate {
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// raid0, raid1, raid4, raid5 or rs(k,m)
+    #[arg(long, default_value = "raid5")]
+    pub(crate) scheme: String,
+    /// Columns, parity included
+    /// [default: 2 for raid1, k+m for rs, or else as many as there are drives, up to 5]
+    #[arg(long, value_name = "COLUMNS")]
+    pub(crate) width: Option<u16>,
+    /// Bytes of a unit, a power of two from 4K to 64M
+    #[arg(long, default_value = "512K", value_parser = size::parse, value_name = "SIZE")]
+    pub(crate) unit: u64,
+    /// The most bytes that the volume may hold; 0 for no limit
+    #[arg(long, default_value = "0", value_parser = size::parse, value_name = "SIZE")]
+    pub(crate) quota: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VolumeSet {
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// raid0, raid1, raid4, raid5 or rs(k,m)
+    #[arg(long, required_unless_present_any = ["width", "unit"])]
+    pub(crate) scheme: Option<String>,
+    /// Columns, parity included
+    /// [default with --scheme: 2 for raid1, k+m for rs, or else as many as there are drives, up to 5]
+    #[arg(long, value_name = "COLUMNS")]
+    pub(crate) width: Option<u16>,
+    /// Bytes of a unit, a power of two from 4K to 64M
+    #[arg(long, value_parser = size::parse, value_name = "SIZE")]
+    pub(crate) unit: Option<u64>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Layout {
+    /// Set the layout of what is made in directories and below them from now on
+    #[command(
+        after_help = "A file can be given a layout until something is written to it. A volume's name alone stands for the whole volume, as with `braid volume set`.\n\nExamples:\n  \
+        braid layout set braid://main/photos --scheme 'rs(4,2)' --unit 1M\n  braid layout set braid://main/scratch --scheme raid0 --width 3"
+    )]
+    Set(LayoutSet),
+    /// Show the layout of files, or of what is made in directories, and where it comes from
+    #[command(
+        visible_alias = "get",
+        after_help = "Examples:\n  braid layout ls braid://main/photos\n  braid layout ls -R braid://main"
+    )]
+    Ls {
+        /// List the directories below that have a layout of their own too
+        #[arg(short = 'R', long)]
+        recursive: bool,
+        #[arg(required = true, value_name = "braid://VOLUME/PATH")]
+        names: Vec<OsString>,
+    },
+    /// Take the layouts of directories away: what holds above counts from now on
+    #[command(after_help = "Example:\n  braid layout rm braid://main/photos")]
+    Rm {
+        #[arg(required = true, value_name = "braid://VOLUME/DIR")]
+        names: Vec<OsString>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LayoutSet {
+    #[arg(required = true, value_name = "braid://VOLUME/DIR")]
+    pub(crate) names: Vec<OsString>,
+    /// raid0, raid1, raid4, raid5 or rs(k,m)
+    #[arg(long)]
+    pub(crate) scheme: String,
+    /// Columns, parity included
+    /// [default: 2 for raid1, k+m for rs, or else as many as there are drives, up to 5]
+    #[arg(long, value_name = "COLUMNS")]
+    pub(crate) width: Option<u16>,
+    /// Bytes of a unit, a power of two from 4K to 64M
+    #[arg(long, default_value = "512K", value_parser = size::parse, value_name = "SIZE")]
+    pub(crate) unit: u64,
+}

@@ -1,0 +1,165 @@
+//! `braid layout set|ls|rm`: the layouts of new files, by directory.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+use braid_client::{Client, Name};
+use braid_layout::Shape;
+use braid_wire::Reason;
+use braid_wire::control::{EntryKind, LayoutFrom, LayoutReply};
+use serde::Serialize;
+
+use crate::files::names::{remote, show_remote};
+use crate::files::stat::{ShapeFacts, shape_facts, show_shape};
+use crate::operate::volume::Asked;
+use crate::output::exit::{Doing, Exit, Failure};
+use crate::output::report::{Report, table};
+use crate::output::shell;
+use crate::{args, connect};
+
+/// A layout and where it comes from, in `--json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Row {
+    name: String,
+    layout: ShapeFacts,
+    /// Kind of what has the layout: `file`, `directory` or `volume`.
+    from: &'static str,
+    /// Name of that file, directory or volume.
+    of: String,
+    /// True if the file or directory has the layout itself.
+    own: bool,
+}
+
+/// Runs the command.
+pub(crate) async fn run(
+    command: args::Layout,
+    cluster: Option<&Path>,
+    report: Report,
+) -> Result<(), Failure> {
+    match command {
+        args::Layout::Set(asked) => set(asked, cluster, report).await,
+        args::Layout::Ls { recursive, names } => {
+            let names = parse(&names)?;
+            let client = connect::cluster(cluster).await?;
+            let mut rows = Vec::new();
+            for name in names {
+                rows.push(row(&client, &name).await?);
+                if recursive {
+                    below(&client, name, &mut rows).await?;
+                }
+            }
+            report.facts(&rows, |rows| show(rows))
+        }
+        args::Layout::Rm { names } => {
+            let names = parse(&names)?;
+            let client = connect::cluster(cluster).await?;
+            let mut rows = Vec::new();
+            for name in names {
+                client.set_layout(&name, None).await?;
+                rows.push(row(&client, &name).await?);
+            }
+            report.facts(&rows, |rows| format!("{}{}", show(rows), stays("")))
+        }
+    }
+}
+
+async fn set(asked: args::LayoutSet, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
+    let what = || "layout set".to_owned();
+    let names = parse(&asked.names)?;
+    let wanted = Asked::new(&asked.scheme, asked.width, asked.unit).doing(what)?;
+    let client = connect::cluster(cluster).await?;
+    let shape = wanted.shape(&client, what).await?;
+    let mut rows = Vec::new();
+    for name in &names {
+        client.set_layout(name, Some(shape)).await.map_err(|error| {
+            let written = error.reason() == Some(Reason::Written);
+            let failure = Failure::from(error);
+            let again =
+                format!("braid relayout {} {}", shell::quoted(OsStr::new(&show_remote(name))), flags(shape));
+            if written { failure.remedy(again) } else { failure }
+        })?;
+        rows.push(row(&client, name).await?);
+    }
+    let first = names.first().map(|name| shell::quoted(OsStr::new(&show_remote(name)))).unwrap_or_default();
+    report.facts(&rows, |rows| {
+        format!("{}{}", show(rows), stays(&format!("; braid relayout {first} {}", flags(shape))))
+    })
+}
+
+/// The line that says what a change of a layout does not do; `more` is what would.
+pub(crate) fn stays(more: &str) -> String {
+    let more = if more.is_empty() { "; braid relayout gives it another layout" } else { more };
+    format!("what exists stays as it is{more}\n")
+}
+
+/// The arguments that ask for a shape.
+pub(crate) fn flags(shape: Shape) -> String {
+    let unit = match shape.unit_bytes() {
+        bytes if bytes >= 1 << 20 => format!("{}M", bytes >> 20),
+        bytes => format!("{}K", bytes >> 10),
+    };
+    format!("--scheme {} --unit {unit}", shell::quoted(OsStr::new(&shape.to_string())))
+}
+
+/// The layout that counts at a name.
+pub(crate) async fn row(client: &Client, name: &Name) -> Result<Row, Failure> {
+    let LayoutReply { shape, from, of, path } = client.layout(name).await?;
+    let own = match from {
+        LayoutFrom::File => true,
+        LayoutFrom::Directory => client.stat(name).await?.file == of,
+        LayoutFrom::Volume => name.path().is_empty(),
+    };
+    let from = match from {
+        LayoutFrom::File => "file",
+        LayoutFrom::Directory => "directory",
+        LayoutFrom::Volume => "volume",
+    };
+    Ok(Row { name: show_remote(name), layout: shape_facts(&shape), from, of: path, own })
+}
+
+/// Adds the directories below one that have a layout of their own, in order.
+async fn below(client: &Client, name: Name, rows: &mut Vec<Row>) -> Result<(), Failure> {
+    let mut left = vec![Below { name, may_have: false }];
+    while let Some(directory) = left.pop() {
+        let what = || show_remote(&directory.name);
+        // It may be a file, and a directory may be removed meanwhile.
+        if directory.may_have {
+            match row(client, &directory.name).await {
+                Err(failure) if failure.exit == Exit::NotFound => continue,
+                found => rows.extend(Some(found?).filter(|row| row.own)),
+            }
+        }
+        let entries = match client.list(&directory.name).all().await {
+            Err(error) if matches!(error.reason(), Some(Reason::NotDirectory | Reason::NotFound)) => continue,
+            entries => entries?,
+        };
+        for entry in entries.iter().rev().filter(|entry| entry.kind() == EntryKind::Directory) {
+            let name = directory.name.join(&entry.name).doing(what)?;
+            left.push(Below { name, may_have: entry.attributes.has_xattrs });
+        }
+    }
+    Ok(())
+}
+
+/// A directory to be listed.
+struct Below {
+    name: Name,
+    /// True if it may have a layout of its own: that counts as an extended attribute.
+    may_have: bool,
+}
+
+fn parse(names: &[OsString]) -> Result<Vec<Name>, Failure> {
+    names.iter().map(|name| remote(name)).collect()
+}
+
+fn show(rows: &[Row]) -> String {
+    let cells = rows.iter().map(|row| {
+        let from = match (row.own, row.from) {
+            (true, "file") => "the file".to_owned(),
+            (true, _) => "set here".to_owned(),
+            (false, _) => row.of.clone(),
+        };
+        vec![row.name.clone(), show_shape(&row.layout), from]
+    });
+    table(&["name", "layout", "from"], &[], cells)
+}

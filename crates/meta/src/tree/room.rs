@@ -1,0 +1,102 @@
+//! Room under quotas: whether files may grow, and how far an open file may without asking again.
+//!
+//! A writer gets a *reach* with its capabilities: the bytes that it may make of the file without asking
+//! again. They count from then on, whether they are written or not, and drives refuse to store what goes
+//! beyond. So no number of writers goes beyond a quota. The reach ends with the lease, and a writer that
+//! others wait for gives back what it does not need.
+
+use braid_layout::FileId;
+use braid_wire::{Reason, Refusal};
+
+use crate::records::inodes;
+use crate::records::quotas::{self, Excess};
+use crate::records::schema::{Account, InodeRecord, VolumeRecord};
+use crate::records::tx::Tx;
+use crate::tree::volumes;
+
+/// Minimum and maximum number of bytes that a reach goes beyond what was asked for, as long as there is room.
+const STEP_MIN: u64 = 16 << 20;
+const STEP_MAX: u64 = 1 << 30;
+/// Minimum number of bytes that are worth a step: the rest of a quota goes to who needs it.
+const STEP_LEAST: u64 = 1 << 20;
+/// The part of what is left of a quota that one writer gets beyond what it asked for.
+const STEP_PART: u64 = 8;
+
+/// Refuses a change of a file's record that would make anything grow beyond its quota.
+pub fn refuse_above(
+    tx: &Tx,
+    before: Option<&InodeRecord>,
+    after: Option<&InodeRecord>,
+) -> Result<(), Refusal> {
+    match quotas::excess(tx, before, after)? {
+        None => Ok(()),
+        Some(excess) => Err(refusal(tx, excess)?),
+    }
+}
+
+fn refusal(tx: &Tx, excess: Excess) -> Result<Refusal, Refusal> {
+    let Excess { volume, account, limit, would_be, is_files } = excess;
+    let who = whose(tx, &volumes::by_number(tx, volume)?, account)?;
+    let what = if is_files { "files" } else { "bytes" };
+    let detail = format!(
+        "{who} has a quota of {limit} {what}, and this would make it {would_be}: remove files, or raise the \
+         quota (braid quota set)"
+    );
+    Ok(Refusal::new(Reason::Quota, detail))
+}
+
+/// The holder of an account, for people.
+pub(crate) fn whose(tx: &Tx, volume: &VolumeRecord, account: Account) -> Result<String, Refusal> {
+    let name = &volume.name;
+    Ok(match account {
+        Account::Volume => format!("volume {name}"),
+        Account::User(uid) => format!("user {uid} in volume {name}"),
+        Account::Tree(directory) => {
+            format!("directory {}", volumes::path_of(tx, &inodes::get(tx, directory)?)?)
+        }
+    })
+}
+
+/// Lets the file's writers make it grow to `wanted` bytes, and by a step further as far as there is room. A
+/// file that is under no quota has no bound. Refused if a quota does not have the room.
+pub fn extend(tx: &mut Tx, file: FileId, inode: InodeRecord, wanted: u64) -> Result<InodeRecord, Refusal> {
+    let before = inode.clone();
+    let mut inode = inode;
+    let Some(free) = quotas::free_for(tx, &inode)? else {
+        if inode.reach.take().is_some() {
+            inodes::save(tx, file, &inode)?;
+        }
+        return Ok(inode);
+    };
+    let charged = inode.charged();
+    if inode.reach.is_some_and(|reach| wanted <= reach) {
+        return Ok(inode);
+    }
+    let needed = wanted.saturating_sub(charged);
+    inode.reach = Some(charged.saturating_add(needed));
+    refuse_above(tx, Some(&before), Some(&inode))?;
+    let step = inode.size.clamp(STEP_MIN, STEP_MAX).min((free - needed) / STEP_PART);
+    let step = if step < STEP_LEAST { 0 } else { step };
+    inode.reach = Some(charged.saturating_add(needed).saturating_add(step));
+    inodes::save(tx, file, &inode)?;
+    Ok(inode)
+}
+
+/// Bytes that writers of other files in the volume hold beyond these files' sizes.
+pub fn held_by_others(tx: &Tx, file: FileId) -> Result<u64, Refusal> {
+    let inode = inodes::get(tx, file)?;
+    let volume = volumes::by_number(tx, inode.volume)?;
+    let counted = quotas::find(tx, inode.volume, Account::Volume)?.map_or(0, |own| own.bytes);
+    let own = inode.charged() - inode.size;
+    Ok(counted.saturating_sub(volume.file_bytes).saturating_sub(own))
+}
+
+/// Takes back what the file's only writer does not need: from now on it writes nothing past `needed`.
+pub fn give_back(tx: &mut Tx, file: FileId, inode: InodeRecord, needed: u64) -> Result<InodeRecord, Refusal> {
+    let mut inode = inode;
+    if !inode.shared && !inode.is_parted() && inode.reach.is_some_and(|reach| needed < reach) {
+        inode.reach = Some(needed.max(inode.size).max(inode.reserved));
+        inodes::save(tx, file, &inode)?;
+    }
+    Ok(inode)
+}
