@@ -10,7 +10,7 @@ use braid_schedule::Delivered;
 use braid_wire::Reason;
 use braid_wire::capability::DataDirection;
 use braid_wire::control::{
-    Access, BeginHeal, ControlReply, ControlRequest, HandlePromise, Opened, Refresh, ReportLost, Turn,
+    Access, BeginHeal, ControlReply, ControlRequest, HandlePromise, Opened, Refresh, ReportLost, Room, Turn,
 };
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::AbortHandle;
@@ -47,6 +47,17 @@ impl From<Access> for Purpose {
     }
 }
 
+/// The request about room under a quota with which a new view is asked for, each up to this byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// What the handle has, as far as there is room.
+    Keep,
+    /// More.
+    Need(u64),
+    /// Less.
+    GiveBack(u64),
+}
+
 /// An open file's view, shared by its requests.
 pub(crate) struct Handle {
     pub(crate) client: Client,
@@ -65,6 +76,8 @@ pub(crate) struct Handle {
     size: Mutex<Size>,
     /// The drives' receipts for this handle's writes.
     pub(crate) receipts: Receipts,
+    /// One past the last byte that the handle has had room to write.
+    needs: AtomicU64,
     /// Notified when others wait for what this handle was given of a quota.
     pub(crate) wanted_back: Notify,
     /// The account of a handle that was opened under a reservation.
@@ -158,6 +171,7 @@ impl Handle {
             touched: Mutex::new(BTreeSet::new()),
             size,
             receipts: Receipts::default(),
+            needs: AtomicU64::new(0),
             wanted_back: Notify::new(),
             promised,
         };
@@ -214,32 +228,34 @@ impl Handle {
 
     /// A view newer than `seen`: requested, unless another request has brought one already.
     pub(crate) async fn refresh(&self, seen: &Arc<FileView>) -> Result<Arc<FileView>> {
-        self.ask(seen, Turn::Any, 0, None).await
+        self.ask(seen, Turn::Any, 0, Asked::Keep).await
     }
 
     /// Has the file for this handle alone, for a while: longer, the more turns ended before they were of use.
     pub(crate) async fn take_turn(&self, seen: &Arc<FileView>, in_vain: u8) -> Result<Arc<FileView>> {
-        self.ask(seen, Turn::Take, in_vain, None).await
+        self.ask(seen, Turn::Take, in_vain, Asked::Keep).await
     }
 
     /// Ends the turn of [`Handle::take_turn`]: other handles have the file again too.
     pub(crate) async fn give_turn(&self) -> Result<Arc<FileView>> {
-        self.ask(&self.view(), Turn::Give, 0, None).await
+        self.ask(&self.view(), Turn::Give, 0, Asked::Keep).await
     }
 
     /// Makes sure that the handle may write up to byte `end`: under a quota it asks for more, if it must.
     pub(crate) async fn reach(&self, end: u64) -> Result<()> {
         let view = self.view();
-        if view.may_reach(end) {
-            return Ok(());
+        if !view.may_reach(end) {
+            self.ask(&view, Turn::Any, 0, Asked::Need(end)).await?;
         }
-        self.ask(&view, Turn::Any, 0, Some(end)).await.map(drop)
+        self.needs.fetch_max(end, Ordering::AcqRel);
+        Ok(())
     }
 
     /// Gives back what the handle was given of a quota and does not need beyond byte `needed`. The caller has
     /// made sure that nothing is being written.
     pub(crate) async fn give_back(&self, needed: u64) -> Result<()> {
-        self.ask(&self.view(), Turn::Any, 0, Some(needed)).await.map(drop)
+        self.needs.store(needed, Ordering::Release);
+        self.ask(&self.view(), Turn::Any, 0, Asked::GiveBack(needed)).await.map(drop)
     }
 
     async fn ask(
@@ -247,11 +263,21 @@ impl Handle {
         seen: &Arc<FileView>,
         turn: Turn,
         in_vain: u8,
-        reach: Option<u64>,
+        asked: Asked,
     ) -> Result<Arc<FileView>> {
         let _turn = self.gate.acquire().await.expect("it is never closed");
         let now = self.view();
-        let is_newer = !Arc::ptr_eq(&now, seen) && reach.is_none_or(|end| now.may_reach(end));
+        let is_enough = match asked {
+            Asked::Keep => true,
+            Asked::Need(end) => now.may_reach(end),
+            Asked::GiveBack(end) => now.reach.is_none_or(|reach| reach <= end),
+        };
+        let (reach, room) = match asked {
+            Asked::Keep => (self.needs.load(Ordering::Acquire), Room::Keep),
+            Asked::Need(end) => (end, Room::Need),
+            Asked::GiveBack(end) => (end, Room::GiveBack),
+        };
+        let is_newer = !Arc::ptr_eq(&now, seen) && is_enough;
         if is_newer && (turn == Turn::Any || turn == Turn::Take && !now.shared) {
             return Ok(now);
         }
@@ -260,7 +286,7 @@ impl Handle {
         let holder = self.holder;
         let reservation = now.promise.map_or(ReservationId::NONE, |promise| promise.reservation);
         let refresh =
-            |access| Refresh { file, access, lease, holder, turn, in_vain, reservation, reach }.into();
+            |access| Refresh { file, access, lease, holder, turn, in_vain, reservation, reach, room }.into();
         let request: ControlRequest = match self.purpose {
             Purpose::Read => refresh(Access::Read),
             Purpose::Write => refresh(Access::Write),

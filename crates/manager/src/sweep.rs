@@ -334,13 +334,16 @@ async fn tend(core: &Arc<Core>, drive: DriveId) -> Result<(), CallError> {
     for volume in missing {
         make_partition(core, drive, volume).await?;
     }
-    tell_quotas(core, drive, starts.is_some()).await?;
-    if let Some(starts) = starts {
+    let told = tell_quotas(core, drive, starts.is_some()).await;
+    if told.is_ok()
+        && let Some(starts) = starts
+    {
         core.drives().partitions_made(drive, starts);
     }
     free_left(core, drive).await?;
     free_components(core, drive).await?;
-    remove_partitions(core, drive).await
+    remove_partitions(core, drive).await?;
+    told
 }
 
 /// Removes partitions of removed volumes, once they are empty.

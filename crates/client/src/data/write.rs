@@ -100,6 +100,7 @@ impl Handle {
                 (false, _) => self.write_stripes(side, &view, &chunk, body, data).await?,
             };
             if written == Written::Acknowledged {
+                self.give_long_turn(in_vain).await;
                 return Ok(());
             }
             // A shared lease was left for a turn, which is in vain if another has to be taken.
@@ -111,6 +112,16 @@ impl Handle {
                 let why = "the file's lease kept changing";
                 return Err(self.timed_out(&Patience::new(self), why));
             }
+        }
+    }
+
+    /// Gives back a turn that is longer than usual, as turns before it were in vain. Others would wait for its
+    /// end.
+    async fn give_long_turn(&self, in_vain: u8) {
+        if in_vain > 1
+            && let Err(error) = self.give_turn().await
+        {
+            tracing::debug!(file = %self.subject, %error, "a turn was not given back: other writers wait until it ends by itself");
         }
     }
 

@@ -33,10 +33,10 @@ impl File {
         let writer = self.writing()?;
         writer.side.check(self.subject())?;
         let at = self.handle.client.place(name).await?;
-        let _turn = writer.commits.acquire().await.expect("it is never closed");
         // Under a quota the file counts with its size from then on, as other quotas may hold at its place.
         let has_quota = self.handle.view().reach.is_some();
         let _no_writes = if has_quota { Some(writer.side.cuts.write().await) } else { None };
+        let _turn = writer.commits.acquire().await.expect("it is never closed");
         let request = self.naming(writer, at, replace, changes);
         let committed = (request.lease, request.size);
         let receipts = request.backing.receipts.clone();

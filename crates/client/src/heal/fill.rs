@@ -16,7 +16,7 @@ use std::sync::atomic::AtomicU64;
 use braid_layout::{Column, FileId, HolderId, Lease, ReservationId, Role, Segment, Stripe, Version};
 use braid_plan::{Body, Target, Write};
 use braid_wire::Reason;
-use braid_wire::control::{Access, BeginHeal, ControlReply, ControlRequest, EndHeal, Refresh, Turn};
+use braid_wire::control::{Access, BeginHeal, ControlReply, ControlRequest, EndHeal, Refresh, Room, Turn};
 use braid_wire::data::{DriveReply, UnitState};
 
 use super::{Heal, HealTally, NAMED, ROUNDS_MAX, Wanted};
@@ -46,7 +46,8 @@ pub(super) async fn fill_file(client: &Client, file: FileId, tally: &HealTally) 
             turn: Turn::Any,
             in_vain: 0,
             reservation: ReservationId::NONE,
-            reach: None,
+            reach: 0,
+            room: Room::Keep,
         };
         let source = open(client, &subject, Purpose::Read, refresh.into()).await?;
         let view = target.view();

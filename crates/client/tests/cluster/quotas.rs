@@ -114,3 +114,25 @@ async fn who_dies_gives_back_all() {
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quota_that_comes_or_goes_under_a_writer_is_met_by_it() {
+    let (cluster, client) = cluster(0).await;
+    let root = Name::parse(b"braid://main").expect("a name");
+    let other = cluster.client().await;
+    let file = other.open(&name("f"), &both().create(true)).await.expect("created");
+    let write = u64::try_from(WRITE).expect("small");
+    let data = pattern(1, WRITE);
+    file.write_at(&data, 0).await.expect("no quota");
+    client.set_quota(&root, None, 24 * MIB, 0).await.expect("set");
+    // What its capabilities know of the quota it hears at the next refresh.
+    file.stat().await.expect("refreshed");
+    file.write_at(&data, write).await.expect("there is room");
+    let refused = file.write_at(&data, 24 * MIB).await.expect_err("beyond it");
+    assert!(is_quota(&refused), "{refused:?}");
+    client.remove_quota(&root, None).await.expect("removed");
+    file.write_at(&data, 24 * MIB).await.expect("there is none any more");
+    file.close().await.expect("closed");
+    assert!(client.quotas(None).await.expect("quotas").is_empty());
+    assert_eq!(client.stat(&name("f")).await.expect("there").size(), 24 * MIB + write);
+}

@@ -11,7 +11,7 @@ use braid_transport::{ControlSession, DriveSession, Limits, TransportError};
 use braid_wire::checksum::block_crcs;
 use braid_wire::control::{
     Access, Backing, ControlReply, Ended, Ending, NamePlace, NewAttributes, Open, Opened, Refresh, Release,
-    RequestHead, ShapeSpec, Turn,
+    RequestHead, Room, ShapeSpec, Turn,
 };
 use braid_wire::data::{Address, DriveRequest, Retire, StripeWrite};
 
@@ -91,7 +91,8 @@ pub(crate) async fn grants(cluster: &Cluster, file: FileId, lease: Lease, holder
         turn: Turn::Any,
         in_vain: 0,
         reservation: ReservationId::NONE,
-        reach: None,
+        reach: 0,
+        room: Room::Keep,
     };
     match manager(cluster).await.call(&refresh.into()).await.expect("it is open") {
         ControlReply::Opened(opened) => opened,

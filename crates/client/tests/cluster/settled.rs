@@ -256,16 +256,18 @@ async fn a_rebuilt_column_says_to_the_byte_where_its_bytes_end() {
     assert_eq!(file.size(), 100);
 }
 
-/// The commit is refused for quota: the bytes are taken back, and none of them shows when the file grows.
+/// The commit is refused for a quota that came after the bytes were written: they are taken back, and none of
+/// them shows when the file grows.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_close_whose_commit_is_refused_leaves_no_bytes_that_are_taken_for_zeros() {
     let (mut cluster, client) = cluster(5).await;
-    client.volume_create("small", None, 20_000).await.expect("a volume");
+    client.volume_create("small", None, 0).await.expect("a volume");
     let path: braid_client::Name = "braid://small/f".parse().expect("a name");
     let bytes = pattern(5, 30_000);
     let options = OpenOptions::new().write(true).create(true).shape(raid5());
     let file = client.open(&path, &options).await.expect("create");
     file.write_at(&bytes, 0).await.expect("write");
+    client.set_quota(&"braid://small".parse().expect("a name"), None, 20_000, 0).await.expect("set");
     assert_eq!(file.close().await.expect_err("over the quota").kind(), Kind::NoSpace);
     let file = open_when_free(&client, &path).await;
     assert_eq!(file.size(), 0, "what was refused is not there later");
@@ -390,12 +392,13 @@ async fn a_handle_whose_cut_was_dropped_acknowledges_nothing_more() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cut_that_the_quota_forbids_did_not_begin() {
     let (_cluster, client) = cluster(3).await;
-    client.volume_create("small", None, 20_000).await.expect("a volume");
+    client.volume_create("small", None, 0).await.expect("a volume");
     let path: braid_client::Name = "braid://small/f".parse().expect("a name");
     let options = OpenOptions::new().write(true).create(true).shape(shape(Scheme::Raid5, 2, 1, UNIT));
     let file = client.open(&path, &options).await.expect("create");
     let bytes = pattern(5, 30_000);
     file.write_at(&bytes, 0).await.expect("write");
+    client.set_quota(&"braid://small".parse().expect("a name"), None, 20_000, 0).await.expect("set");
     assert_eq!(file.set_len(25_000).await.expect_err("over the quota").kind(), Kind::NoSpace);
     assert_eq!(file.size(), 30_000);
     file.write_at(b"more", 100).await.expect("write");

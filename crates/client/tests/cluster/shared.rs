@@ -11,7 +11,7 @@ use braid_client::Name;
 use braid_client::OpenOptions;
 use braid_layout::{Lease, ReservationId, Scheme};
 use braid_transport::{ControlSession, Limits};
-use braid_wire::control::{Access, Backing, Commit, ControlReply, Cut, Refresh, Turn};
+use braid_wire::control::{Access, Backing, Commit, ControlReply, Cut, Refresh, Room, Turn};
 
 use crate::common::{
     Cluster, Random, assert_same, name, open_when_free, pattern, put, read_all, shape, wait_for,
@@ -474,7 +474,8 @@ async fn a_writer_that_is_gone_in_the_middle_of_a_truncation_ends_the_others_lea
         turn,
         in_vain: 0,
         reservation: ReservationId::NONE,
-        reach: None,
+        reach: 0,
+        room: Room::Keep,
     };
     let ControlReply::Opened(own) = session.call(&take.into()).await.expect("its turn") else {
         panic!("no turn")

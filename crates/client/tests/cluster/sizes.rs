@@ -34,11 +34,13 @@ async fn a_size_that_is_set_is_so_whatever_another_committed_before() {
 async fn what_a_quota_refuses_is_taken_back_but_not_from_others() {
     let cluster = Cluster::start(5).await;
     let client = cluster.client().await;
-    client.volume_create("main", Some(raid5()), 50_000).await.expect("a volume");
+    client.volume_create("main", Some(raid5()), 0).await.expect("a volume");
     let path = name("f");
     put(&client, &path, raid5(), &pattern(1, 20_000)).await;
     let one = client.open(&path, &both()).await.expect("open");
     one.write_at(&[7; 60_000], 10_000).await.expect("write");
+    // The quota comes after the bytes.
+    client.set_quota(&"braid://main".parse().expect("a name"), None, 50_000, 0).await.expect("set");
     let refused = one.flush().await.expect_err("it does not fit");
     assert!(refused.to_string().contains("quota"), "{refused}");
     assert!(one.withdraw().await.expect("taken back"));
@@ -47,17 +49,15 @@ async fn what_a_quota_refuses_is_taken_back_but_not_from_others() {
     let mut model = pattern(1, 20_000);
     model[10_000..].fill(7);
     model.resize(30_000, 0);
-    // A close does it too, and the refused bytes are visible at no time.
-    one.write_at(&[8; 60_000], 10_000).await.expect("write");
-    assert!(one.close().await.is_err());
-    model[10_000..].fill(8);
-    is(&client, &path, &model, "after a close that was refused").await;
+    // From now on a write is refused before any of it is sent.
+    one.write_at(&[8; 60_000], 10_000).await.expect_err("it does not fit");
+    one.close().await.expect("nothing of it was written");
+    is(&client, &path, &model, "after a write that was refused").await;
     // Others' bytes are left alone.
     let files = writers(&cluster, &path, 2).await;
     let one = &files[0];
     let other = &files[1];
-    one.write_at(&[9; 30_000], 40_000).await.expect("write");
-    assert!(one.flush().await.is_err());
+    one.write_at(&[9; 30_000], 40_000).await.expect_err("it does not fit");
     other.write_at(&[3; 10_000], 30_000).await.expect("write");
     assert!(!one.withdraw().await.expect("asked"));
     other.flush().await.expect("it fits");

@@ -182,6 +182,10 @@ impl Inode {
         if slot.broken.load(Ordering::Acquire) {
             return; // what was not acknowledged is rolled back
         }
+        // What was written before the refusal has room, and stays.
+        if file.flush().await.is_ok() {
+            return;
+        }
         match file.withdraw().await {
             Ok(true) => {}
             Ok(false) => {

@@ -159,7 +159,7 @@ pub(crate) async fn end(core: &Arc<Core>, asker: DriveId, request: EndHeal) -> R
     let change: procedure::Change = Arc::new(move |_, tx, file, inode| ready(tx, file, inode, asker));
     run(core, file, Cause { lease: ended, lost, change: Some(change) }).await?;
     if let Some(turns) = core.leases().turns(file) {
-        turns.end_calm();
+        turns.end_calm(core.running_ms());
     }
     Ok(())
 }

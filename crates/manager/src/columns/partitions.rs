@@ -40,6 +40,8 @@ fn partition_quota(volume: &VolumeRecord) -> u64 {
     const SLACK: u64 = 64 << 20;
     match volume.quota_bytes {
         0 => 0,
+        // What is there already stays, and is healed and moved.
+        bytes if volume.file_bytes > bytes => 0,
         bytes => bytes.saturating_mul(2).saturating_add(SLACK),
     }
 }
@@ -55,7 +57,7 @@ pub(crate) async fn tell_quotas(core: &Arc<Core>, drive: DriveId, all: bool) -> 
                 let told: u64 = told.unwrap_or(0);
                 let wanted = partition_quota(&volume);
                 let is_there = tx.get(&key::partition(table::PARTITION, drive, volume.volume))?.is_some();
-                if is_there && (told != wanted || all && wanted != 0) {
+                if is_there && (told != wanted || all) {
                     due.push((volume.volume, wanted));
                 }
             }

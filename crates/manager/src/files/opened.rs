@@ -13,7 +13,7 @@ use braid_wire::control::{DriveState, Opened};
 use crate::asker::asker;
 use crate::columns::fence::make_partition;
 use crate::core::Core;
-use crate::files::reach::with_reach;
+use crate::files::reach::{Need, with_reach};
 use crate::rates::under;
 
 /// The answer to a client that opens a file for writing.
@@ -23,21 +23,21 @@ pub(crate) async fn opened_to_write(
     inode: InodeRecord,
     holder: HolderId,
 ) -> Result<Opened, Refusal> {
-    opened_to_reach(core, file, inode, holder, None).await
+    opened_with_room(core, file, inode, holder, Need::NONE).await
 }
 
-/// The answer to a client that writes a file, and wants to reach to this byte.
-pub(crate) async fn opened_to_reach(
+/// The answer to a client that writes a file, and has this need for room under a quota.
+pub(crate) async fn opened_with_room(
     core: &Arc<Core>,
     file: FileId,
     inode: InodeRecord,
     holder: HolderId,
-    wanted: Option<u64>,
+    need: Need,
 ) -> Result<Opened, Refusal> {
     if inode.lease_of(holder).is_none() {
         return Err(lease_lost(file, inode.lease));
     }
-    let inode = with_reach(core, file, inode, holder, wanted).await?;
+    let inode = with_reach(core, file, inode, holder, need).await?;
     core.watchers().writes(file, holder, asker());
     core.leases().is_of(file, holder, asker());
     opened_by(core, file, inode, Opener::Writer(holder)).await

@@ -25,8 +25,8 @@ use crate::columns::column_changes::lease_of;
 use crate::columns::procedure::{self, Cause, Life, Lost, Probe, RecordedLease, drive_of, hold_lapsed};
 use crate::columns::{filling, live_out};
 use crate::core::{Core, busy};
-use crate::files::opened::{opened_by, opened_to_reach, opened_to_write, renew_lease};
-use crate::files::reach::wanted_back;
+use crate::files::opened::{opened_by, opened_to_write, opened_with_room, renew_lease};
+use crate::files::reach::{Need, or_wait, wanted_back};
 use crate::files::{receipts, sharing};
 use crate::rates::under;
 use crate::sessions::callbacks;
@@ -208,7 +208,7 @@ pub async fn still_open(
 
 /// New capabilities for an open file.
 pub async fn refresh(core: &Arc<Core>, request: Refresh) -> Result<Opened, Refusal> {
-    let Refresh { file, access, lease, holder, turn, in_vain, reservation, reach } = request;
+    let Refresh { file, access, lease, holder, turn, in_vain, reservation, reach, room } = request;
     if access == Access::Read {
         return reader(core, file).await;
     }
@@ -237,13 +237,13 @@ pub async fn refresh(core: &Arc<Core>, request: Refresh) -> Result<Opened, Refus
         Turn::Any | Turn::Give => sharing::take_part(core, file, inode, holder).await?,
     };
     renew_lease(core, file, lease, holder)?;
-    opened_to_reach(core, file, inode, holder, reach).await
+    opened_with_room(core, file, inode, holder, Need { reach, room }).await
 }
 
 /// Renews leases. After a start this makes the writers known again.
-pub async fn renew(core: &Arc<Core>, request: &Renew) -> Result<Renewed, Refusal> {
-    let give_back = wanted_back(core, &request.leases).await?;
-    Ok(Renewed { lost: renewed(core, request), give_back })
+pub async fn renew(core: &Arc<Core>, request: &Renew) -> Renewed {
+    let lost = renewed(core, request);
+    Renewed { lost, give_back: wanted_back(core, &request.leases).await }
 }
 
 /// Renews leases. Returns the holders that have lost theirs.
@@ -261,12 +261,13 @@ fn renewed(core: &Core, request: &Renew) -> Vec<HolderId> {
 
 /// Sets a file's size.
 pub async fn commit(core: &Arc<Core>, request: Commit) -> Result<(), Refusal> {
-    core.write(move |core, tx| {
+    let Commit { file, holder, size, .. } = request;
+    let committed = core.write(move |core, tx| {
         sharing::must_hold(core, tx, request.file, request.lease, request.holder)?;
         files::commit(tx, &request, core.now_ms())?;
         receipts::keep(core, tx, request.file, &request.backing.receipts)
-    })
-    .await
+    });
+    or_wait(core, file, holder, size, committed.await).await
 }
 
 /// Reserves bytes at the file's end for a writer. Returns the offset of the first.
@@ -275,14 +276,14 @@ pub async fn reserve(
     operation: Operation,
     request: ReserveEnd,
 ) -> Result<EndReserved, Refusal> {
-    let reserved = core
-        .once(operation, move |core, tx| {
-            sharing::must_hold(core, tx, request.file, request.lease, request.holder)?;
-            let number = files::reserve(tx, &request)?;
-            Ok((OperationResult { number, ..OperationResult::DONE }, number))
-        })
-        .await?;
-    let offset = match reserved {
+    let ReserveEnd { file, holder, bytes, from, .. } = request;
+    let reserved = core.once(operation, move |core, tx| {
+        sharing::must_hold(core, tx, request.file, request.lease, request.holder)?;
+        let number = files::reserve(tx, &request)?;
+        Ok((OperationResult { number, ..OperationResult::DONE }, number))
+    });
+    let wanted = from.saturating_add(bytes);
+    let offset = match or_wait(core, file, holder, wanted, reserved.await).await? {
         Once::Now(offset) | Once::Before(OperationResult { number: offset, .. }) => offset,
     };
     Ok(EndReserved { offset })

@@ -44,7 +44,9 @@ pub(crate) async fn over(
         found => found,
     };
     match found {
-        Some(record) if has_moved(&record, file, inode) => follow_now(core, record).await,
+        Some(record) if has_moved(&record, file, inode) && is_safe(core, &record) => {
+            follow_now(core, record).await
+        }
         found => Ok(found),
     }
 }
@@ -60,6 +62,12 @@ fn has_moved(record: &ReservationRecord, file: FileId, inode: &InodeRecord) -> b
         segment.set.iter().any(|column| record.share(segment.drive(column)).is_none())
     };
     is_it && inode.in_force().any(has_other)
+}
+
+/// Returns true if nothing is known to be wrong with the reservation: else the books follow it in the
+/// background, and not at each open.
+fn is_safe(core: &Core, record: &ReservationRecord) -> bool {
+    core.reservations().get(record.reservation).is_ok_and(|known| known.risk.is_empty())
 }
 
 /// Has the books follow a file now: who opens it gets the promise of the drives that its columns moved to.

@@ -152,7 +152,7 @@ async fn handle(
             Caller::Drive(drive) => Ok(filling::source(core, *drive, &refresh).await?.into()),
             _ => Ok(opens::refresh(core, refresh).await?.into()),
         },
-        R::Renew(renew) => Ok(opens::renew(core, &renew).await?.into()),
+        R::Renew(renew) => Ok(opens::renew(core, &renew).await.into()),
         R::Commit(commit) => done(opens::commit(core, commit).await),
         R::Release(release) => done(endings::release(core, asked.once()?, release).await),
         R::ReportLost(report) => Ok(opens::report_lost(core, report).await?.into()),

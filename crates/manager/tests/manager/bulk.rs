@@ -105,7 +105,8 @@ async fn what_may_not_be_in_a_batch_is_refused_by_itself() {
         turn: Turn::Take,
         in_vain: 0,
         reservation: ReservationId::NONE,
-        reach: None,
+        reach: 0,
+        room: Room::Keep,
     };
     items.insert(2, BatchItem::new(&none, &refresh.into()));
     let head = client.operation();

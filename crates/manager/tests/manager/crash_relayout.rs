@@ -123,7 +123,8 @@ async fn a_drive_reads_no_file_that_it_does_not_fill() {
             turn: Turn::Any,
             in_vain: 0,
             reservation: ReservationId::NONE,
-            reach: None,
+            reach: 0,
+            room: Room::Keep,
         };
         match drives[0].ask(read).await {
             Err(TransportError::Refusal(refusal)) => {

@@ -3,7 +3,8 @@
 use braid_layout::{Column, ColumnMask, Generation, HolderId, ReservationId};
 use braid_wire::Reason;
 use braid_wire::control::{
-    Access, Backing, Commit, Cut, DrainDrive, DriveRow, Opened, Refresh, RemoveDrive, ReplaceDrive, Turn,
+    Access, Backing, Commit, Cut, DrainDrive, DriveRow, Opened, Refresh, RemoveDrive, ReplaceDrive, Room,
+    Turn,
 };
 
 use crate::failures::{mask, put_all, stale};
@@ -33,7 +34,8 @@ async fn a_heal_takes_no_lease_and_one_that_broke_off_leaves_the_column_joining(
         turn: Turn::Any,
         in_vain: 0,
         reservation: ReservationId::NONE,
-        reach: None,
+        reach: 0,
+        room: Room::Keep,
     };
     let view = client.opened(refresh).await;
     assert_eq!((view.stat.g, view.stat.segments[0].joining), (first.stat.g, mask(&[0])));

@@ -26,7 +26,8 @@ fn refresh(file: &Opened, holder: HolderId, turn: Turn) -> Refresh {
         turn,
         in_vain: 0,
         reservation: ReservationId::NONE,
-        reach: None,
+        reach: 0,
+        room: Room::Keep,
     }
 }
 

@@ -112,6 +112,12 @@ pub fn remove(tx: &mut Tx, volume: VolumeId, account: Account) -> Result<(), KvE
     Ok(())
 }
 
+/// Bounds a volume that is being made, and has no files.
+pub fn set_first(tx: &mut Tx, volume: VolumeId, bytes: u64) {
+    let record = QuotaRecord { limit_bytes: bytes, limit_files: 0, bytes: 0, files: 0, trees: 0 };
+    tx.set(key::quota(volume, Account::Volume), &record);
+}
+
 /// Sets a quota, and counts what is there first if the account is new. `bytes` and `files`: the most of each;
 /// 0: any.
 pub fn set(tx: &mut Tx, volume: VolumeId, account: Account, bytes: u64, files: u64) -> Result<(), KvError> {
@@ -223,7 +229,7 @@ pub fn trees(tx: &Tx, volume: VolumeId, directory: FileId) -> Result<Vec<FileId>
 }
 
 /// Accounts for which a file counts.
-fn accounts(tx: &Tx, inode: &InodeRecord) -> Result<Vec<Account>, KvError> {
+pub fn accounts(tx: &Tx, inode: &InodeRecord) -> Result<Vec<Account>, KvError> {
     if inode.kind != EntryKind::File || !has(tx, inode.volume)? {
         return Ok(Vec::new());
     }

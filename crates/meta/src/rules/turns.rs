@@ -89,9 +89,13 @@ impl Turns {
         }
     }
 
-    /// Ends calm early: the heal is done.
-    pub fn end_calm(&mut self) {
-        self.calm = None;
+    /// Ends calm early: the heal is done. The time without calm after it begins now.
+    pub fn end_calm(&mut self, now_ms: u64) {
+        if let Some(calm) = self.calm.as_mut().filter(|calm| calm.until_ms > now_ms) {
+            let length_ms = calm.rest_until_ms - calm.until_ms;
+            calm.until_ms = now_ms;
+            calm.rest_until_ms = now_ms + length_ms;
+        }
     }
 
     /// Gives the turn back early: others need not wait for its end.
@@ -259,7 +263,13 @@ mod tests {
         assert_eq!(turns.ask(C, true, 1399 + 4 * TURN_MS), Ok(()), "others have the file for as long");
         turns.calm(4, 1400 + 4 * TURN_MS);
         assert!(turns.ask(C, true, 1399 + 4 * TURN_MS + LONG_TURN_MS).is_err());
-        turns.end_calm();
+        turns.end_calm(1400 + 4 * TURN_MS);
         assert_eq!(turns.ask(C, true, 1400 + 4 * TURN_MS), Ok(()));
+        turns.calm(4, 1399 + 4 * TURN_MS + LONG_TURN_MS);
+        assert_eq!(
+            turns.ask(A, false, 1399 + 4 * TURN_MS + LONG_TURN_MS),
+            Ok(()),
+            "others had it for too short"
+        );
     }
 }

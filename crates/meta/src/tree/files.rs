@@ -53,7 +53,7 @@ pub fn create_unnamed(
     let part = Part { holder: *holder, alone: false, range: None };
     let (file, inode) = new_record(tx, &volume, layout, new, part, place, now_ms)?;
     inodes::create(tx, file, &inode)?;
-    Ok((file, room::extend(tx, file, inode, 0)?))
+    Ok((file, room::extend(tx, file, inode, 0, false)?))
 }
 
 /// Finds the file to open. If it must be created, it is created and leased, and its record is returned.
@@ -84,7 +84,7 @@ pub fn find_or_create(
             room::refuse_above(tx, None, Some(&inode))?;
             inodes::recount(tx, volume, (0, 0), (1, 0));
             inodes::create(tx, file, &inode)?;
-            let inode = room::extend(tx, file, inode, 0)?;
+            let inode = room::extend(tx, file, inode, 0, false)?;
             let named = Named { directory: inode.parent, name: slot.name };
             entries::put(tx, named, &EntryRecord { kind: EntryKind::File, file }, now_ms)?;
             Ok((file, Some(inode)))
@@ -133,7 +133,9 @@ pub fn link(tx: &mut Tx, link: &Link, keeps: Keeps<'_>, now_ms: u64) -> Result<(
             let cut = Cut::No;
             commit(tx, &Commit { file, lease, holder, size, order, cut, modified_ns, backing }, now_ms)?;
             let mut inode = inodes::get(tx, file)?;
+            let before = inode.clone();
             attributes::change(&mut inode, &link.changes)?;
+            room::refuse_above(tx, Some(&before), Some(&inode))?;
             inodes::save(tx, file, &inode)?;
             return Ok(());
         }
@@ -287,13 +289,11 @@ pub fn reserve(tx: &mut Tx, request: &ReserveEnd) -> Result<u64, Refusal> {
             format!("file {file} cannot grow by {bytes} bytes: a file has at most 2^63 - 1 bytes"),
         )
     })?;
-    let before = inode.clone();
     inode.reserved = end;
-    if let Some(reach) = &mut inode.reach {
-        *reach = (*reach).max(end);
-        room::refuse_above(tx, Some(&before), Some(&inode))?;
-    }
     inodes::save(tx, file, &inode)?;
+    if inode.reach.is_some() {
+        room::extend(tx, file, inode, end, true)?;
+    }
     Ok(offset)
 }
 
@@ -309,7 +309,7 @@ pub fn grant(tx: &mut Tx, file: FileId, part: Part) -> Result<InodeRecord, Refus
     inode.alone = part.alone;
     part.take(&mut inode)?;
     inodes::save(tx, file, &inode)?;
-    room::extend(tx, file, inode, 0)
+    room::extend(tx, file, inode, 0, false)
 }
 
 /// Ends a lease under which everything is settled. A file without a name is removed. A shared lease stays on

@@ -5,6 +5,7 @@ use braid_layout::FileId;
 use braid_wire::control::{EntryKind, HardLink, LINKS_MAX, MakeNode, TARGET_BYTES_MAX};
 use braid_wire::{Reason, Refusal};
 
+use crate::records::quotas;
 use crate::records::schema::{EntryRecord, directory_record};
 use crate::records::tx::Tx;
 use crate::tree::attributes;
@@ -59,6 +60,11 @@ pub fn link(tx: &mut Tx, link: &HardLink, now_ms: u64) -> Result<FileId, Refusal
     if found.inode.more_links + 1 >= LINKS_MAX {
         let detail = format!("{:?} has {LINKS_MAX} names, the most that a file may have", show(from));
         return Err(Refusal::new(Reason::TooManyLinks, detail));
+    }
+    let trees = |directory| quotas::trees(tx, found.inode.volume, directory);
+    if found.inode.kind == EntryKind::File && trees(found.inode.parent)? != trees(slot.directory.file)? {
+        let detail = format!("{:?} is under other quotas than {:?}: copy it", show(from), show(to));
+        return Err(Refusal::new(Reason::OtherQuota, detail));
     }
     let at = Named { directory: slot.directory.file, name: slot.name };
     entries::add_name(tx, found.file, &mut found.inode, at);

@@ -10,7 +10,7 @@ use braid_wire::{Reason, Refusal};
 
 use crate::records::inodes;
 use crate::records::quotas::{self, Excess};
-use crate::records::schema::{Account, InodeRecord, VolumeRecord};
+use crate::records::schema::{Account, InodeRecord, VolumeRecord, key, table};
 use crate::records::tx::Tx;
 use crate::tree::volumes;
 
@@ -57,44 +57,71 @@ pub(crate) fn whose(tx: &Tx, volume: &VolumeRecord, account: Account) -> Result<
     })
 }
 
-/// Lets the file's writers make it grow to `wanted` bytes, and by a step further as far as there is room. A
-/// file that is under no quota has no bound. Refused if a quota does not have the room.
-pub fn extend(tx: &mut Tx, file: FileId, inode: InodeRecord, wanted: u64) -> Result<InodeRecord, Refusal> {
+/// Lets the file's writers make it grow to `wanted` bytes, and by a step further as far as there is room. In a
+/// volume without quotas it has no bound. If a quota does not have the room, it is refused if the writer
+/// `must` have it, and else it gets what there is.
+pub fn extend(
+    tx: &mut Tx,
+    file: FileId,
+    inode: InodeRecord,
+    wanted: u64,
+    must: bool,
+) -> Result<InodeRecord, Refusal> {
     let before = inode.clone();
     let mut inode = inode;
-    let Some(free) = quotas::free_for(tx, &inode)? else {
+    if !quotas::has(tx, inode.volume)? {
         if inode.reach.take().is_some() {
             inodes::save(tx, file, &inode)?;
         }
         return Ok(inode);
-    };
+    }
+    // A file without a name may get one under a quota.
+    let free = quotas::free_for(tx, &inode)?.unwrap_or(u64::MAX);
     let charged = inode.charged();
     if inode.reach.is_some_and(|reach| wanted <= reach) {
         return Ok(inode);
     }
     let needed = wanted.saturating_sub(charged);
+    let needed = if must { needed } else { needed.min(free) };
     inode.reach = Some(charged.saturating_add(needed));
     refuse_above(tx, Some(&before), Some(&inode))?;
-    let step = inode.size.clamp(STEP_MIN, STEP_MAX).min((free - needed) / STEP_PART);
+    let step = inode.size.clamp(STEP_MIN, STEP_MAX).min(free.saturating_sub(needed) / STEP_PART);
     let step = if step < STEP_LEAST { 0 } else { step };
     inode.reach = Some(charged.saturating_add(needed).saturating_add(step));
     inodes::save(tx, file, &inode)?;
     Ok(inode)
 }
 
-/// Bytes that writers of other files in the volume hold beyond these files' sizes.
-pub fn held_by_others(tx: &Tx, file: FileId) -> Result<u64, Refusal> {
+/// Returns true if writers of other files have room that they may give back, in the account that has none for
+/// this file to grow to `wanted` bytes.
+pub fn others_have_room(tx: &Tx, file: FileId, wanted: u64) -> Result<bool, Refusal> {
     let inode = inodes::get(tx, file)?;
-    let volume = volumes::by_number(tx, inode.volume)?;
-    let counted = quotas::find(tx, inode.volume, Account::Volume)?.map_or(0, |own| own.bytes);
-    let own = inode.charged() - inode.size;
-    Ok(counted.saturating_sub(volume.file_bytes).saturating_sub(own))
+    let wants = InodeRecord { reach: Some(wanted), ..inode.clone() };
+    let Some(excess) = quotas::excess(tx, Some(&inode), Some(&wants))? else { return Ok(true) };
+    let (from, to) = key::all(table::ATTENTION);
+    for (row, _) in tx.scan(&from, &to, usize::MAX)? {
+        let other = FileId(key::number(&row, 1));
+        let Some(open) = tx.inode(other)?.filter(|open| other != file && open.volume == inode.volume) else {
+            continue;
+        };
+        if may_give_back(&open) && quotas::accounts(tx, &open)?.contains(&excess.account) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Returns true if the file's writer has more than it may need, and can give it back: the only one knows what
+/// is written.
+pub fn may_give_back(inode: &InodeRecord) -> bool {
+    let has_more = inode.reach.is_some_and(|reach| reach > inode.size.max(inode.reserved));
+    has_more && !inode.shared && !inode.is_parted()
 }
 
 /// Takes back what the file's only writer does not need: from now on it writes nothing past `needed`.
 pub fn give_back(tx: &mut Tx, file: FileId, inode: InodeRecord, needed: u64) -> Result<InodeRecord, Refusal> {
     let mut inode = inode;
-    if !inode.shared && !inode.is_parted() && inode.reach.is_some_and(|reach| needed < reach) {
+    if may_give_back(&inode) && inode.reach.is_some_and(|reach| needed < reach) {
         inode.reach = Some(needed.max(inode.size).max(inode.reserved));
         inodes::save(tx, file, &inode)?;
     }

@@ -4,7 +4,7 @@ use braid_layout::{DriveId, FileId, VolumeId};
 use braid_wire::control::{ShapeSpec, VolumeRow};
 use braid_wire::{Reason, Refusal};
 
-use crate::records::schema::{Account, DriveRecord, InodeRecord, VolumeRecord, directory_record, key, table};
+use crate::records::schema::{DriveRecord, InodeRecord, VolumeRecord, directory_record, key, table};
 use crate::records::tx::Tx;
 use crate::records::{inodes, quotas};
 use crate::tree::names::{check_label, show};
@@ -56,7 +56,7 @@ pub fn create(
     tx.set(key::volume(volume), &record);
     tx.set(key::volume_name(name), &volume);
     if quota_bytes > 0 {
-        quotas::set(tx, volume, Account::Volume, quota_bytes, 0)?;
+        quotas::set_first(tx, volume, quota_bytes);
     }
     tx.set_inode(root, &directory_record(volume, FileId(0), Vec::new(), now_ms))?;
     Ok(volume)

@@ -101,7 +101,7 @@ fn apply(tx: &mut Tx, op: &Op) -> Result<(), Refusal> {
         Op::Create(path, uid) => files::find_or_create(tx, &open(path, *uid), None, &drives, 2).map(drop),
         Op::Extend(path, to) => {
             let (file, inode) = leased(tx, path)?;
-            room::extend(tx, file, inode, *to).map(drop)
+            room::extend(tx, file, inode, *to, true).map(drop)
         }
         Op::GiveBack(path, needed) => {
             let (file, inode) = leased(tx, path)?;

@@ -142,7 +142,7 @@ impl Purpose {
             Kind::Fence | Kind::Verdict => Purpose::Order,
             // A fence makes what it does not find, and says where columns are by now. The writer of a new
             // file makes its objects in the first generation.
-            Kind::PartitionCreate => Purpose::Order,
+            Kind::PartitionCreate | Kind::PartitionSet => Purpose::Order,
             Kind::ObjectCreate if record.g > FIRST && change.more == 0 => Purpose::Order,
             Kind::ObjectAttributes if change.more == 0 => Purpose::Order,
             Kind::ObjectRemove | Kind::PartitionRemove | Kind::SettledTo | Kind::SnapshotDrop => {

@@ -35,6 +35,18 @@ choice! {
     }
 }
 
+choice! {
+    /// The request about a quota that a writer makes with a [`Refresh`], besides new capabilities.
+    pub enum Room {
+        /// To have what it needs as far as there is room.
+        Keep = 0,
+        /// To have what it needs; refused if there is no room.
+        Need = 1,
+        /// To give back what it does not need.
+        GiveBack = 2,
+    }
+}
+
 record! {
     /// A segment of a file's layout and the states of its columns' drives.
     pub struct SegmentRow {
@@ -240,9 +252,10 @@ record! {
         /// The reservation under which the file is open, if any. It is asked for again only where the file
         /// has no name yet; else the place of the file decides, as it does at an open.
         reservation: ReservationId,
-        /// One past the last byte that the writer needs, if its quota is to change: more than it has, or
-        /// less, which gives the rest back.
-        reach: Option<u64>,
+        /// For a writer: one past the last byte that it needs room for under a quota.
+        reach: u64,
+        /// The request about what the writer has of a quota.
+        room: Room,
     }
 }
 

@@ -48,7 +48,7 @@ pub use drive::{
 pub use file::{
     Access, Backing, BeginHeal, ByteRange, ColumnRow, Commit, CreateUnnamed, Cut, EndHeal, EndReserved,
     Ended, Ending, Grant, HeldLease, Open, Opened, Refresh, Release, Renew, Renewed, ReportLost, ReserveEnd,
-    SegmentRow, Sized, StatRow, Turn,
+    Room, SegmentRow, Sized, StatRow, Turn,
 };
 pub use heal::{
     BalanceState, HealOrders, HealProgress, HealReport, HealRow, HealStatus, HealStatusReply, StaleFiles,

@@ -135,6 +135,7 @@ fn parts() {
         "DriveState",
         "Access",
         "Turn",
+        "Room",
         "Ending",
         "Standing",
         "Reason",

@@ -6,7 +6,7 @@ use braid_wire::capability::{Authority, Capability, DataDirection, LeaseKind, Pr
 use braid_wire::codec::Record;
 use braid_wire::control::{
     self, Access, Admission, ControlHead, Cut, DriveState, Ending, EntryKind, LayoutFrom, LockHow, LockKind,
-    LockState, QualifyAct, RenameHow, RequestHead, Turn, UnlinkOnly, XattrHow,
+    LockState, QualifyAct, RenameHow, RequestHead, Room, Turn, UnlinkOnly, XattrHow,
 };
 use braid_wire::data::{
     self, CalibrateAct, DiskCharge, Expect, Hello, Listing, PeerRole, ReplyHead, ScrubAct, ScrubPhase,
@@ -147,6 +147,7 @@ pub(crate) fn choice(name: &str) -> Option<Vec<(u8, &'static str)>> {
         Cut,
         Ending,
         Turn,
+        Room,
         Expect,
         Listing,
         SnapshotAct,
