@@ -50,11 +50,11 @@ impl From<Access> for Purpose {
 /// The request about room under a quota with which a new view is asked for, each up to this byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
-    /// What the handle has, as far as there is room.
+    /// The bytes that the handle has, as far as there is room.
     Keep,
-    /// More.
+    /// To have more.
     Need(u64),
-    /// Less.
+    /// To have less.
     GiveBack(u64),
 }
 

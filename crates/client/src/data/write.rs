@@ -115,8 +115,8 @@ impl Handle {
         }
     }
 
-    /// Gives back a turn that is longer than usual, as turns before it were in vain. Others would wait for its
-    /// end.
+    /// Gives back a turn that is longer than usual, as turns before it were in vain. Others would wait for
+    /// its end.
     async fn give_long_turn(&self, in_vain: u8) {
         if in_vain > 1
             && let Err(error) = self.give_turn().await

@@ -92,8 +92,8 @@ pub(crate) async fn or_wait<T>(
     }
 }
 
-/// Holders of these leases that are to give back what they do not need, as others wait for it. Renewals do not
-/// wait for long to hear it: the next one tells it too.
+/// Holders of these leases that are to give back what they do not need, as others wait for it. Renewals do
+/// not wait for long to hear it: the next one tells it too.
 pub(crate) async fn wanted_back(core: &Arc<Core>, held: &[HeldLease]) -> Vec<HolderId> {
     if core.scarce().is_empty() {
         return Vec::new();

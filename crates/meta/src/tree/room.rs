@@ -57,8 +57,8 @@ pub(crate) fn whose(tx: &Tx, volume: &VolumeRecord, account: Account) -> Result<
     })
 }
 
-/// Lets the file's writers make it grow to `wanted` bytes, and by a step further as far as there is room. In a
-/// volume without quotas it has no bound. If a quota does not have the room, it is refused if the writer
+/// Lets the file's writers make it grow to `wanted` bytes, and by a step further as far as there is room. In
+/// a volume without quotas it has no bound. If a quota does not have the room, it is refused if the writer
 /// `must` have it, and else it gets what there is.
 pub fn extend(
     tx: &mut Tx,
