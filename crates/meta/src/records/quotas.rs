@@ -23,6 +23,9 @@ const PAGE: usize = 4096;
 /// Maximum number of directories above a file that are looked through for quotas.
 const DEPTH_MAX: usize = 4096;
 
+/// An account without bounds, in which nothing counts yet.
+const BLANK: QuotaRecord = QuotaRecord { limit_bytes: 0, limit_files: 0, bytes: 0, files: 0, trees: 0 };
+
 /// An account that a change would make grow beyond its quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Excess {
@@ -114,7 +117,7 @@ pub fn remove(tx: &mut Tx, volume: VolumeId, account: Account) -> Result<(), KvE
 
 /// Bounds a volume that is being made, and has no files.
 pub fn set_first(tx: &mut Tx, volume: VolumeId, bytes: u64) {
-    let record = QuotaRecord { limit_bytes: bytes, limit_files: 0, bytes: 0, files: 0, trees: 0 };
+    let record = QuotaRecord { limit_bytes: bytes, ..BLANK };
     tx.set(key::quota(volume, Account::Volume), &record);
 }
 
@@ -122,13 +125,11 @@ pub fn set_first(tx: &mut Tx, volume: VolumeId, bytes: u64) {
 /// 0: any.
 pub fn set(tx: &mut Tx, volume: VolumeId, account: Account, bytes: u64, files: u64) -> Result<(), KvError> {
     if find(tx, volume, Account::Volume)?.is_none() {
-        let blank = QuotaRecord { limit_bytes: 0, limit_files: 0, bytes: 0, files: 0, trees: 0 };
-        tx.set(key::quota(volume, Account::Volume), &blank);
+        tx.set(key::quota(volume, Account::Volume), &BLANK);
         count(tx, volume, Account::Volume)?;
     }
     if find(tx, volume, account)?.is_none() {
-        let blank = QuotaRecord { limit_bytes: 0, limit_files: 0, bytes: 0, files: 0, trees: 0 };
-        tx.set(key::quota(volume, account), &blank);
+        tx.set(key::quota(volume, account), &BLANK);
         if let Some(mut own) =
             find(tx, volume, Account::Volume)?.filter(|_| matches!(account, Account::Tree(_)))
         {

@@ -11,10 +11,10 @@ use braid_meta::records::quotas as accounts;
 use braid_meta::records::schema::{Account, InodeRecord, QuotaRecord};
 use braid_meta::records::tx::Tx;
 use braid_meta::tree::directories::{self, Parents};
-use braid_meta::tree::{attributes, files, quotas, room, volumes};
+use braid_meta::tree::{attributes, files, nodes, quotas, room, volumes};
 use braid_wire::control::{
-    Access, AttributeChanges, Backing, Commit, Cut, Ended, Ending, NamePlace, NewAttributes, Open, QuotaSet,
-    RenameHow, ShapeSpec, UnlinkOnly,
+    Access, AttributeChanges, Backing, Commit, Cut, Ended, Ending, HardLink, NamePlace, NewAttributes, Open,
+    QuotaSet, RenameHow, ShapeSpec, UnlinkOnly,
 };
 use braid_wire::{Reason, Refusal};
 use proptest::prelude::*;
@@ -225,6 +225,9 @@ fn a_directory_and_a_user_have_quotas_of_their_own() {
     assert_eq!(reason(Op::Rename("three".into(), "d/three".into())), Reason::Quota);
     assert_eq!(reason(Op::Chown("d/two".into(), 2)), Reason::Quota);
     assert_eq!(reason(Op::Rename("d/e".into(), "e".into())), Reason::OtherQuota);
+    let link = HardLink { from: at("three"), to: at("d/three") };
+    let refused = db.write(|tx| nodes::link(tx, &link, 2).map(drop)).unwrap_err();
+    assert_eq!(refused.reason, Reason::OtherQuota, "its first name may go, and the file would count there");
     run(Op::Rename("d/two".into(), "two".into())).unwrap();
     run(Op::Rename("d/e/one".into(), "d/one".into())).unwrap();
     let held = all(&db);
