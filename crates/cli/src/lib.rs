@@ -154,6 +154,7 @@ async fn command(command: Command, cluster: Option<&Path>, report: Report) -> Re
         Command::Chown(chown) => attributes::chown(chown, cluster).await,
         Command::Ln(ln) => attributes::ln(ln, cluster).await,
         Command::Touch(touch) => attributes::touch(touch, cluster).await,
+        Command::Truncate(truncate) => attributes::truncate(truncate, cluster).await,
         Command::Rm(rm) => namespace::rm(rm, cluster, report).await,
         Command::Mv(mv) => namespace::mv(mv, cluster, report).await,
         Command::Mkdir(mkdir) => namespace::mkdir(mkdir, cluster, report).await,

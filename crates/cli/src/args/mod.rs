@@ -25,7 +25,7 @@ use crate::output::exit;
 use crate::output::size;
 
 pub(crate) use bench::{Bench, Qualify};
-pub(crate) use files::{Cat, Chmod, Chown, Cp, Ln, Ls, Mkdir, Mv, Rm, Stat, Touch};
+pub(crate) use files::{Cat, Chmod, Chown, Cp, Ln, Ls, Mkdir, Mv, Rm, Stat, Touch, Truncate};
 pub(crate) use keys::{KeyRevoke, KeyRotate, Keys};
 pub(crate) use quota::{Quota, QuotaOf};
 pub(crate) use reserve::{Reserve, ReserveCommand, ReserveRate};
@@ -137,6 +137,11 @@ pub(crate) enum Command {
     /// Set times of the last access and change, and make files that are not there
     #[command(after_help = "Example:\n  braid touch --date @1234567890.5 braid://main/a")]
     Touch(Touch),
+    /// Make files shorter or longer, with room kept for what is to come
+    #[command(
+        after_help = "What is cut off is gone, and what a file grows by reads as zeros. Room that is kept counts as used, is given back as it is written, when the file is made shorter, or removed.\n\nExamples:\n  braid truncate --size 0 braid://main/log\n  braid truncate --size 200G --allocate braid://main/recording"
+    )]
+    Truncate(Truncate),
     /// Remove files, and directories with -r
     #[command(
         after_help = "rm -r braid://VOLUME empties the volume; `braid volume rm` removes it.\n\nExample:\n  braid rm -r braid://main/old"

@@ -86,6 +86,7 @@ impl Requests {
             .then(|| create.attributes.map.to_bytes());
         let flow = flow_of(&self.core(), capability);
         let capability = capability.clone();
+        let reserve_bytes = create.attributes.reserve_bytes;
         self.look_now(flow, ticket, move |core| {
             if let Some(map) = new_map {
                 let change = Change { map: Some(map), ..Change::default() };
@@ -97,7 +98,7 @@ impl Requests {
             if !managed {
                 return Answer::done(facts.g);
             }
-            let fenced = fence(core, &capability, &[]);
+            let fenced = fence(core, &capability, &[], reserve_bytes);
             forward::handle_fence(core, place);
             done(capability.g, fenced)
         })
@@ -147,7 +148,7 @@ impl Requests {
             if let Some(refusal) = is_not_this_columns(core, &capability, &asked.drives) {
                 return ticket.refuse(capability.g, refusal);
             }
-            if let Err(error) = fence(core, &capability, &asked.drives) {
+            if let Err(error) = fence(core, &capability, &asked.drives, asked.reserve_bytes) {
                 return ticket.answer(done(capability.g, Err(error)));
             }
             forward::handle_fence(core, (partition, object));
@@ -203,6 +204,7 @@ pub(crate) fn fence(
     core: &Core,
     capability: &Capability,
     drives: &[DriveId],
+    reserve_bytes: u64,
 ) -> Result<MutationOutcome, Error> {
     let partition = capability.partition;
     let object = capability.object;
@@ -219,6 +221,16 @@ pub(crate) fn fence(
         core.store.commit(Mutation::SetAttributes { partition, object, g, change })?;
     }
     let outcome = core.store.commit(Mutation::Fence { partition, object, g, set, joining })?;
+    if reserve_bytes != stored.reserve_bytes {
+        let change = Change { reserve_bytes: Some(reserve_bytes), ..Change::default() };
+        match core.store.commit(Mutation::SetAttributes { partition, object, g, change }) {
+            Err(error @ (Error::Full { .. } | Error::Quota { .. })) => {
+                // The column has its place here, with less room than was promised for it.
+                tracing::warn!(%partition, %object, reserve_bytes, %error, "no room to keep free");
+            }
+            kept => drop(kept?),
+        }
+    }
     core.readmission.handle_fenced(partition, object);
     Ok(outcome)
 }

@@ -174,7 +174,8 @@ async fn versions_retire_fence_and_verdict() {
     let next = Capability { g: Generation(3), ..object_level() };
     let old = grant;
     let new = drive.grant(next);
-    let fence: DriveRequest = Fence { at: AT, term: 1, units_from: 0, drives: Vec::new() }.into();
+    let fence: DriveRequest =
+        Fence { at: AT, term: 1, units_from: 0, drives: Vec::new(), reserve_bytes: 0 }.into();
     for _ in 0..2 {
         let listed = session.call(&new, &fence, &[]).await.unwrap().0;
         assert_eq!(
@@ -182,7 +183,8 @@ async fn versions_retire_fence_and_verdict() {
             DriveReply::Fence(FenceReply { unsettled: vec![0, 5], more: false, owed_to: ColumnMask::EMPTY })
         );
     }
-    let from: DriveRequest = Fence { at: AT, term: 1, units_from: 1, drives: Vec::new() }.into();
+    let from: DriveRequest =
+        Fence { at: AT, term: 1, units_from: 1, drives: Vec::new(), reserve_bytes: 0 }.into();
     let listed = session.call(&new, &from, &[]).await.unwrap().0;
     assert_eq!(
         listed,

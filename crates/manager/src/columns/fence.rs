@@ -11,7 +11,7 @@ use braid_meta::tree::shapes::from_spec;
 use braid_wire::control::Grant;
 use braid_wire::data::{
     Address, Attributes, Create, DriveReply, DriveRequest, Fence, FenceReply, GetAttributes, Listing, Remove,
-    VERSIONS_UNITS_MAX, Verdict, Versions, VersionsReply,
+    SetAttributes, VERSIONS_UNITS_MAX, Verdict, Versions, VersionsReply,
 };
 use braid_wire::{Reason, Refusal};
 use tokio::task::JoinSet;
@@ -263,7 +263,7 @@ impl Target {
                 stored_bytes: 0,
                 created_ms: inode.created_ms,
                 modified_ms: inode.created_ms,
-                reserve_bytes: 0,
+                reserve_bytes: inode.kept_free(segment),
                 cluster: 0,
                 opaque: Vec::new(),
                 snapshots: Vec::new(),
@@ -286,7 +286,8 @@ impl Target {
         let mut older = self.older.as_ref();
         loop {
             let drives = self.attributes.map.drives.clone();
-            let request = Fence { at: self.at, term: self.term, units_from, drives };
+            let reserve_bytes = self.attributes.reserve_bytes;
+            let request = Fence { at: self.at, term: self.term, units_from, drives, reserve_bytes };
             match self.call(core, &request.into()).await {
                 Ok(DriveReply::Fence(mut reply)) => {
                     let last = reply.unsettled.last().copied();
@@ -330,6 +331,26 @@ impl Target {
         match self.call(core, &create.into()).await {
             Ok(_) => Ok(()),
             Err(CallError::Refused(refusal)) if refusal.reason == Reason::Exists => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Has the drive keep room free for the column, as the record says. A column that is not there is made
+    /// first if there is any to be kept.
+    pub(crate) async fn keep_free(&self, core: &Arc<Core>) -> Result<(), CallError> {
+        let reserve_bytes = self.attributes.reserve_bytes;
+        let request = SetAttributes {
+            at: self.at,
+            object_version: OBJECT_VERSION,
+            reserve_bytes: Some(reserve_bytes),
+            cluster: None,
+            opaque: Vec::new(),
+            term: self.term,
+        };
+        match self.call(core, &request.into()).await {
+            Ok(_) => Ok(()),
+            Err(CallError::Refused(refusal)) if is_missing(&refusal) && reserve_bytes == 0 => Ok(()),
+            Err(CallError::Refused(refusal)) if is_missing(&refusal) => self.make(core, &refusal).await,
             Err(error) => Err(error),
         }
     }

@@ -25,6 +25,7 @@ use crate::columns::column_changes::lease_of;
 use crate::columns::procedure::{self, Cause, Life, Lost, Probe, RecordedLease, drive_of, hold_lapsed};
 use crate::columns::{filling, live_out};
 use crate::core::{Core, busy};
+use crate::files::allocate::give_back;
 use crate::files::opened::{opened_by, opened_to_write, opened_with_room, renew_lease};
 use crate::files::reach::{Need, or_wait, wanted_back};
 use crate::files::{receipts, sharing};
@@ -264,10 +265,14 @@ pub async fn commit(core: &Arc<Core>, request: Commit) -> Result<(), Refusal> {
     let Commit { file, holder, size, .. } = request;
     let committed = core.write(move |core, tx| {
         sharing::must_hold(core, tx, request.file, request.lease, request.holder)?;
-        files::commit(tx, &request, core.now_ms())?;
-        receipts::keep(core, tx, request.file, &request.backing.receipts)
+        let gives_back = files::commit(tx, &request, core.now_ms())?;
+        receipts::keep(core, tx, request.file, &request.backing.receipts)?;
+        Ok(gives_back)
     });
-    or_wait(core, file, holder, size, committed.await).await
+    if let Some(inode) = or_wait(core, file, holder, size, committed.await).await? {
+        give_back(core, file, &inode).await;
+    }
+    Ok(())
 }
 
 /// Reserves bytes at the file's end for a writer. Returns the offset of the first.

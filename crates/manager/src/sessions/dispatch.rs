@@ -13,7 +13,7 @@ use braid_wire::{Reason, Refusal};
 use crate::asker::asked_by;
 use crate::columns::{drain, filling, heal, healing, relayout, replacement};
 use crate::core::Core;
-use crate::files::{endings, layouts, opens};
+use crate::files::{allocate, endings, layouts, opens};
 use crate::rates::{qualify, reserve};
 use crate::restore::{backup, compare};
 use crate::sessions::{
@@ -158,6 +158,8 @@ async fn handle(
         R::Release(release) => done(endings::release(core, asked.once()?, release).await),
         R::ReportLost(report) => Ok(opens::report_lost(core, report).await?.into()),
         R::ReserveEnd(reserve) => Ok(opens::reserve(core, asked.once()?, reserve).await?.into()),
+
+        R::Allocate(allocate) => done(allocate::answer(core, allocate).await),
 
         R::Status(_) => Ok(status::status(core).await?.into()),
         R::Backup(_) => Ok(backup::make(core).await?.into()),

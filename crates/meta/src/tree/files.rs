@@ -187,13 +187,13 @@ fn refuse_if_changed(tx: &Tx, file: FileId, seen: Seen, path: &[u8]) -> Result<(
 
 /// Sets the size. A late request does nothing. Only a cut makes a file smaller: one of several writers knows
 /// its own writes only, and the bytes past a size that became smaller have to be cleared.
-pub fn commit(tx: &mut Tx, commit: &Commit, now_ms: u64) -> Result<(), Refusal> {
+pub fn commit(tx: &mut Tx, commit: &Commit, now_ms: u64) -> Result<Option<InodeRecord>, Refusal> {
     let &Commit { file, lease, order, cut, .. } = commit;
     let mut inode = current(tx, file, lease)?;
     // Each of several holders counts its own order numbers; as the size only grows, any order will do.
     let several = inode.shared || inode.is_parted();
     if is_late(&inode, order)? && !several {
-        return Ok(());
+        return Ok(None);
     }
     if inode.is_parted() && cut != Cut::No {
         let detail = format!("{:?} is being written by range, so it cannot be truncated", show(&inode.name));
@@ -210,13 +210,16 @@ pub fn commit(tx: &mut Tx, commit: &Commit, now_ms: u64) -> Result<(), Refusal> 
         Cut::Begins => (inode.cut, inode.cut_at, inode.reserved) = (true, lease, 0),
         Cut::Ends => inode.cut = false,
     }
+    if cut != Cut::No {
+        inode.allocated = inode.allocated.min(size);
+    }
     // Until the cut ends, drives may hold bytes past the size.
     if !inode.cut {
         heed_within(&mut inode, &commit.backing);
     }
     room::refuse_above(tx, Some(&before), Some(&inode))?;
     inodes::save(tx, file, &inode)?;
-    Ok(())
+    Ok((inode.allocated < before.allocated).then_some(inode))
 }
 
 /// Raises the size to `end`, where the file's data ends on the drives. A file that was being cut keeps its
@@ -295,6 +298,15 @@ pub fn reserve(tx: &mut Tx, request: &ReserveEnd) -> Result<u64, Refusal> {
         room::extend(tx, file, inode, end, true)?;
     }
     Ok(offset)
+}
+
+/// Records for which bytes of a file the drives keep room free: those before `allocated`.
+pub fn set_allocated(tx: &mut Tx, file: FileId, lease: Lease, allocated: u64) -> Result<(), Refusal> {
+    let mut inode = current(tx, file, lease)?;
+    let before = inode.clone();
+    inode.allocated = allocated;
+    room::refuse_above(tx, Some(&before), Some(&inode))?;
+    Ok(inodes::save(tx, file, &inode)?)
 }
 
 /// Grants the next lease. The caller has made sure that no lease is held, and that the file was fenced after

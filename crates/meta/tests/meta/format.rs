@@ -233,6 +233,7 @@ fn small_file() -> InodeRecord {
         name: b"f".to_vec(),
         size: 100,
         reach: None,
+        allocated: 0,
         reserved: 0,
         created_ms: 700,
         times: Times::at(701),
@@ -279,6 +280,7 @@ fn rare_file() -> InodeRecord {
     InodeRecord {
         reserved: 500,
         reach: Some(600),
+        allocated: 700,
         mode: 0o640,
         uid: 1000,
         gid: 100,
@@ -365,7 +367,7 @@ fn a_file_is_as_it_was() {
         ),
         (
             rare_file(),
-            "feffbe01 0100000000000000 0200000000000000 01 66 64 f403 d804 bc05 02 07 03 f2887a a003 e807 64 02 ac02
+            "feffbe11 0100000000000000 0200000000000000 01 66 64 f403 d804 bc05 bc05 02 07 03 f2887a a003 e807 64 02 ac02
              03 04 0500000000000000 09
              02 01 0500000000000000 04 8040 00 03 05 03 04 07 02 0700000000000000 0800000000000000
              01 0f 01 8020 828001 05 02 01 8020 02 03 01 02 ac02 05 04 02 03 01",

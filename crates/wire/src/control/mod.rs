@@ -47,9 +47,9 @@ pub use drive::{
     ScrubDriveReply, SisterRow, Sisters, SistersReply, StateMark, Status, StatusReply,
 };
 pub use file::{
-    Access, Backing, BeginHeal, ByteRange, ColumnRow, Commit, CreateUnnamed, Cut, EndHeal, EndReserved,
-    Ended, Ending, Grant, HeldLease, Open, Opened, Refresh, Release, Renew, Renewed, ReportLost, ReserveEnd,
-    Room, SegmentRow, Sized, StatRow, Turn,
+    Access, Allocate, AllocateAct, Backing, BeginHeal, ByteRange, ColumnRow, Commit, CreateUnnamed, Cut,
+    EndHeal, EndReserved, Ended, Ending, Grant, HeldLease, Open, Opened, Refresh, Release, Renew, Renewed,
+    ReportLost, ReserveEnd, Room, SegmentRow, Sized, StatRow, Turn,
 };
 pub use heal::{
     BalanceState, HealOrders, HealProgress, HealReport, HealRow, HealStatus, HealStatusReply, StaleFiles,
@@ -202,6 +202,8 @@ message_set! {
         ReportLost(ReportLost) = 0x0227,
         /// Reserve bytes at the end: EndReserved.
         ReserveEnd(ReserveEnd) = 0x0228,
+        /// Keep room for bytes to come, or give it back: Done.
+        Allocate(Allocate) = 0x0229,
         /// Get the cluster's state: Status.
         Status(Status) = 0x0230,
         /// Back up the manager's state: Backup.

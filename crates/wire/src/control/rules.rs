@@ -93,6 +93,7 @@ impl ControlRequest {
             R::Release(_) => CLIENT.once().in_batch().waits(),
             R::ReportLost(_) => CLIENT,
             R::ReserveEnd(_) => CLIENT.once().in_batch(),
+            R::Allocate(_) => CLIENT.in_batch().waits(),
 
             R::Status(_) => CLIENT.always(),
             R::Backup(_) => CLIENT.always(),

@@ -33,6 +33,8 @@ pub struct InodeRecord {
     /// Under a quota: one past the last byte to which the writers of the lease that is held may make the file
     /// grow without asking again.
     pub reach: Option<u64>,
+    /// One past the last byte for which the drives keep room free, from the file's start on; 0: for none.
+    pub allocated: u64,
     /// Manager time of creation, in milliseconds.
     pub created_ms: u64,
     pub times: Times,
@@ -222,7 +224,16 @@ impl InodeRecord {
 
     /// Bytes with which the file counts under quotas.
     pub fn charged(&self) -> u64 {
-        self.size.max(self.reach.unwrap_or(0))
+        self.size.max(self.reach.unwrap_or(0)).max(self.allocated)
+    }
+
+    /// Bytes that each column of the segment keeps free on its drive until they are written: those of the
+    /// stripes before the end of what is allocated.
+    pub fn kept_free(&self, segment: &SegmentRecord) -> u64 {
+        let unit_bytes = u64::from(segment.shape.unit_bytes);
+        let stripe_bytes = unit_bytes * u64::from(segment.shape.k).max(1);
+        let bytes = self.allocated.min(segment.end).saturating_sub(segment.start);
+        bytes.div_ceil(stripe_bytes.max(1)).saturating_mul(unit_bytes)
     }
 
     /// The segment of this number.
@@ -340,6 +351,7 @@ pub fn directory_record(volume: VolumeId, parent: FileId, name: Vec<u8>, now_ms:
         size: 0,
         reserved: 0,
         reach: None,
+        allocated: 0,
         created_ms: now_ms,
         times: Times::at(now_ms),
         mode: usual_mode(EntryKind::Directory),

@@ -40,7 +40,8 @@ mod bit {
     pub(super) const GONE: u32 = 1 << 19;
     pub(super) const LAYOUT: u32 = 1 << 20;
     pub(super) const REACH: u32 = 1 << 21;
-    pub(super) const ALL: u32 = (1 << 22) - 1;
+    pub(super) const ALLOCATED: u32 = 1 << 25;
+    pub(super) const ALL: u32 = ((1 << 22) - 1) | ALLOCATED;
 }
 
 /// Bits of a segment: which optional fields follow.
@@ -85,6 +86,7 @@ pub fn encode(file: FileId, inode: &InodeRecord, seats: &[u32]) -> Vec<u8> {
         (bit::GONE, !inode.gone.is_empty()),
         (bit::LAYOUT, inode.layout.is_some()),
         (bit::REACH, inode.reach.is_some()),
+        (bit::ALLOCATED, inode.allocated != 0),
     ];
     let all = bits.iter().filter(|(_, set)| *set).fold(0, |all, (bit, _)| all | bit);
     compact::put(&mut out, u64::from(all));
@@ -98,6 +100,9 @@ pub fn encode(file: FileId, inode: &InodeRecord, seats: &[u32]) -> Vec<u8> {
     }
     if let Some(reach) = inode.reach {
         compact::put(&mut out, reach);
+    }
+    if inode.allocated != 0 {
+        compact::put(&mut out, inode.allocated);
     }
     compact::put(&mut out, inode.created_ms);
     put_attributes(&mut out, inode);
@@ -161,11 +166,13 @@ pub fn decode(
     let size = take(input, "size")?;
     let reserved = if has(bit::RESERVED) { not_zero(take(input, "reserved")?, "reserved")? } else { 0 };
     let reach = has(bit::REACH).then(|| take(input, "reach")).transpose()?;
+    let allocated = if has(bit::ALLOCATED) { not_zero(take(input, "allocated")?, "allocated")? } else { 0 };
     let created_ms = take(input, "created_ms")?;
     let mut inode = directory_record(volume, parent, name, created_ms);
     inode.size = size;
     inode.reserved = reserved;
     inode.reach = reach;
+    inode.allocated = allocated;
     take_attributes(input, bits, &mut inode)?;
     // In version 2 the mode was there if a client had set it, usual or not.
     if has(bit::MODE) && version >= SCHEMA_VERSION && inode.mode == usual_mode(inode.kind) {
