@@ -244,8 +244,7 @@ fn capability() -> Capability {
 fn plain_requests() -> [DriveRequest; 2] {
     let at = || Address { partition: PartitionId(1), object: ObjectId(42) };
     let version = |n| Version { g: Generation(3), lease: Lease(4), n };
-    let read =
-        Read { at: at(), unit: 1, from: 0, to: 4096, want: Want::Newest, exactly: Vec::new(), snapshot: 0 };
+    let read = Read { at: at(), unit: 1, from: 0, to: 4096, want: Want::Newest, exactly: Vec::new() };
     let write = StripeWrite {
         at: at(),
         unit: 1,

@@ -173,7 +173,7 @@ impl FileView {
             reserve_bytes: 0,
             cluster: 0,
             opaque: Vec::new(),
-            snapshots: Vec::new(),
+            base: ObjectId(0),
         }
     }
 }

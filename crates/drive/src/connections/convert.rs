@@ -9,9 +9,6 @@ use braid_wire::data::{
 };
 use braid_wire::{Capability, Reason, Refusal, Wire};
 
-const _: () =
-    assert!(braid_store::SNAPSHOTS_MAX == data::SNAPSHOTS_MAX, "a reply lists what an object may have");
-
 /// The attributes of a new object. Logical version, generation, set and joining come from the capability,
 /// which the manager signed.
 pub(crate) fn new_object(capability: &Capability, attributes: &data::Attributes) -> braid_store::Attributes {
@@ -44,7 +41,6 @@ pub(crate) fn attributes(
     stored: &braid_store::Attributes,
     map: ColumnMap,
     usage: &braid_store::ObjectUsage,
-    snapshots: Vec<u32>,
 ) -> data::Attributes {
     let offset = |at: Option<(u64, u32)>| {
         at.map_or(0, |(unit, end)| unit * u64::from(stored.unit_bytes) + u64::from(end))
@@ -63,7 +59,7 @@ pub(crate) fn attributes(
         reserve_bytes: stored.reserve_bytes,
         cluster: stored.cluster,
         opaque: stored.opaque.clone(),
-        snapshots,
+        base: ObjectId(0),
     }
 }
 

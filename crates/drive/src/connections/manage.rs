@@ -14,7 +14,7 @@ use braid_transport::host;
 use braid_wire::capability::Rights;
 use braid_wire::data::{
     Calibrate, ColumnMap, Create, Expect, FENCE_UNITS_MAX, Fence, FenceReply, PartitionSet, Ready, Remove,
-    Scrub, ScrubAct, SetAttributes, Snapshot, SnapshotAct, StripeWrite, Verdict,
+    Scrub, ScrubAct, SetAttributes, StripeWrite, Verdict,
 };
 use braid_wire::{Capability, Reason, Refusal, Wire};
 use tokio::time::timeout;
@@ -296,16 +296,6 @@ pub(crate) fn set_attributes(
     let partition = set.at.partition;
     let object = set.at.object;
     core.store.commit(Mutation::SetAttributes { partition, object, g, change })
-}
-
-pub(crate) fn snapshot(core: &Core, g: Generation, asked: &Snapshot) -> Result<MutationOutcome, Error> {
-    let partition = asked.at.partition;
-    let object = asked.at.object;
-    let number = asked.number;
-    core.store.commit(match asked.act {
-        SnapshotAct::Take => Mutation::Snapshot { partition, object, g, number },
-        SnapshotAct::Drop => Mutation::SnapshotDrop { partition, object, g, number },
-    })
 }
 
 pub(crate) fn scrub(core: &Core, asked: &Scrub) -> Answer {

@@ -87,8 +87,6 @@ pub(crate) fn refusal(error: &Error) -> Refusal {
         Error::Gone { .. } | Error::Chain { .. } => Reason::Gone,
         Error::InDoubt { .. } | Error::Backlog(_) | Error::Operations(_) | Error::Runs(_) => Reason::Busy,
         Error::Unsettled { .. } => Reason::Unsettled,
-        Error::NoSnapshot { .. } => Reason::NoSnapshot,
-        Error::SnapshotUsed { .. } => Reason::SnapshotUsed,
         Error::Snapshots(_) => Reason::TooManySnapshots,
         Error::Malformed(_) => Reason::Malformed,
         Error::Checksum { .. } => Reason::PayloadChecksum,

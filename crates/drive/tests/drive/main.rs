@@ -11,6 +11,5 @@ mod rails;
 mod refusals;
 mod requests;
 mod scrub;
-mod snapshots;
 mod steps;
 mod support;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use braid_layout::{Column, DriveId, FileId, Generation, PartitionId, VolumeId};
+use braid_layout::{Column, DriveId, FileId, Generation, ObjectId, PartitionId, VolumeId};
 use braid_meta::records::schema::{InodeRecord, PartitionRecord, SegmentRecord, key, table};
 use braid_meta::rules::grants::{self, CAPABILITY_MS, KEY_EPOCH_FIRST, OBJECT_VERSION};
 use braid_meta::rules::recovery::{ColumnState, Columns, Stamps, Survey, judge, part_for};
@@ -336,7 +336,7 @@ impl Target {
                 reserve_bytes: 0,
                 cluster: 0,
                 opaque: Vec::new(),
-                snapshots: Vec::new(),
+                base: ObjectId(0),
             },
             term: core.term(),
         })
