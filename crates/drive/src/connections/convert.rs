@@ -13,18 +13,31 @@ use braid_wire::{Capability, Reason, Refusal, Wire};
 /// which the manager signed.
 pub(crate) fn new_object(capability: &Capability, attributes: &data::Attributes) -> braid_store::Attributes {
     braid_store::Attributes {
-        unit_bytes: attributes.map.unit_bytes,
-        column: attributes.map.column,
         g: capability.g,
         set: capability.set,
         joining: capability.joining,
         object_version: capability.object_version,
+        reserve_bytes: attributes.reserve_bytes,
+        ..still(attributes)
+    }
+}
+
+/// The attributes of a still, all of which the manager gives.
+pub(crate) fn still(attributes: &data::Attributes) -> braid_store::Attributes {
+    braid_store::Attributes {
+        unit_bytes: attributes.map.unit_bytes,
+        column: attributes.map.column,
+        g: attributes.g,
+        set: attributes.set,
+        joining: attributes.joining,
+        object_version: attributes.object_version,
         created_ms: attributes.created_ms,
         modified_ms: attributes.modified_ms,
-        reserve_bytes: attributes.reserve_bytes,
+        reserve_bytes: 0,
         cluster: attributes.cluster,
         map: attributes.map.to_bytes(),
         opaque: attributes.opaque.clone(),
+        base: None,
     }
 }
 
@@ -59,7 +72,7 @@ pub(crate) fn attributes(
         reserve_bytes: stored.reserve_bytes,
         cluster: stored.cluster,
         opaque: stored.opaque.clone(),
-        base: ObjectId(0),
+        base: stored.base.map_or(ObjectId(0), |base| base.object),
     }
 }
 

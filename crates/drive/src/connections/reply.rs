@@ -87,7 +87,7 @@ pub(crate) fn refusal(error: &Error) -> Refusal {
         Error::Gone { .. } | Error::Chain { .. } => Reason::Gone,
         Error::InDoubt { .. } | Error::Backlog(_) | Error::Operations(_) | Error::Runs(_) => Reason::Busy,
         Error::Unsettled { .. } => Reason::Unsettled,
-        Error::Snapshots(_) => Reason::TooManySnapshots,
+        Error::Stills(_) => Reason::TooManySnapshots,
         Error::Malformed(_) => Reason::Malformed,
         Error::Checksum { .. } => Reason::PayloadChecksum,
         Error::Quota { .. } | Error::Pieces { .. } => Reason::Quota,

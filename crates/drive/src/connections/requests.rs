@@ -168,9 +168,7 @@ impl Requests {
                 let work = move |core: &Arc<Core>| done(g, manage::set_attributes(core, capability.g, set));
                 self.look_now(flow, ticket, work).await;
             }
-            R::Snapshot(_) => {
-                ticket.refuse(g, Refusal::new(Reason::Unsupported, "this drive takes no stills"));
-            }
+            R::Snapshot(asked) => self.take(&capability, &asked, ticket).await,
             R::PartitionSet(set) => {
                 self.look_now(flow, ticket, move |core| manage::set_partition(core, &set)).await;
             }

@@ -1,5 +1,5 @@
 //! Tests the index without a disk: random mutations become records, which are applied. After each step every
-//! snapshot must show the content that was settled when it was taken, and the live bytes must be the
+//! still must show what was there when it was taken, or was installed since, and the live bytes must be the
 //! referenced ones.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +24,7 @@ use crate::index::deciding::growth::Growth;
 use crate::index::extent::union;
 use crate::index::image::Loaded;
 use crate::index::owed::Doubt;
+use crate::index::query::Want;
 use crate::index::unit::{Content, Unit};
 use crate::index::unit_image::unit_entry;
 use crate::mutation::{Attributes, Mutation, MutationOutcome, Standing, UnitVerdict, Write, WriteKind};
@@ -38,6 +39,14 @@ const UNIT: u32 = 16;
 const UNITS: u64 = 3;
 const PARITY: u64 = 2;
 
+fn attributes() -> Attributes {
+    Attributes { unit_bytes: UNIT, g: Generation(1), ..Attributes::default() }
+}
+
+fn take(still: ObjectId) -> Mutation {
+    Mutation::Take { partition: P, object: O, g: Generation(1), still, attributes: attributes() }
+}
+
 fn owed_settled(unit: u64, up_to: Version) -> Mutation {
     Mutation::OwedSettled { partition: P, object: O, g: Generation(1), unit, up_to }
 }
@@ -47,18 +56,56 @@ type Cells = [u64; 16];
 
 #[derive(Debug, Clone)]
 enum Step {
-    Write { unit: u64, from: u32, length: u32, hole: bool, install: bool },
-    Owe { unit: u64, from: u32, length: u32 },
-    SettleOwed { unit: u64 },
-    Delta { data: u8, from: u32, length: u32, settled: bool },
-    Stripe { touched: u8, from: u32, length: u32, base: bool },
+    Write {
+        unit: u64,
+        from: u32,
+        length: u32,
+        hole: bool,
+        install: bool,
+    },
+    Owe {
+        unit: u64,
+        from: u32,
+        length: u32,
+    },
+    SettleOwed {
+        unit: u64,
+    },
+    Delta {
+        data: u8,
+        from: u32,
+        length: u32,
+        settled: bool,
+    },
+    Stripe {
+        touched: u8,
+        from: u32,
+        length: u32,
+        base: bool,
+    },
     Fold,
-    Verdict { unit: u64, forward: bool },
+    Verdict {
+        unit: u64,
+        forward: bool,
+    },
     Retire,
-    Snapshot,
-    Drop { which: usize },
-    Move { unit: u64, from: usize, count: usize },
-    Lose { unit: u64 },
+    Take,
+    Remove {
+        which: usize,
+    },
+    /// Makes a unit of a still anew, as a repair does.
+    Repair {
+        which: usize,
+        unit: u64,
+    },
+    Move {
+        unit: u64,
+        from: usize,
+        count: usize,
+    },
+    Lose {
+        unit: u64,
+    },
     Reload,
 }
 
@@ -78,8 +125,9 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Fold),
         3 => (0..UNITS, any::<bool>()).prop_map(|(unit, forward)| Step::Verdict { unit, forward }),
         3 => Just(Step::Retire),
-        5 => Just(Step::Snapshot),
-        2 => (0..4_usize).prop_map(|which| Step::Drop { which }),
+        5 => Just(Step::Take),
+        2 => (0..4_usize).prop_map(|which| Step::Remove { which }),
+        2 => (0..4_usize, 0..UNITS).prop_map(|(which, unit)| Step::Repair { which, unit }),
         3 => (0..UNITS, 0..4_usize, 1..4_usize).prop_map(|(unit, from, count)| Step::Move { unit, from, count }),
         1 => (0..UNITS).prop_map(|unit| Step::Lose { unit }),
         1 => Just(Step::Reload),
@@ -91,8 +139,8 @@ struct Driver {
     n: u64,
     /// The bytes of each record, by its position.
     log: BTreeMap<(u32, u32), Cells>,
-    /// Expected content of each unit in each live snapshot; `None`: damaged.
-    taken: BTreeMap<u32, Vec<Option<(Version, Cells)>>>,
+    /// Expected content of each unit of each still, and the versions that it counts in; `None`: damaged.
+    taken: BTreeMap<ObjectId, Vec<Option<(Version, Vec<Version>, Cells)>>>,
 }
 
 fn range(from: u32, length: u32) -> std::ops::Range<u32> {
@@ -109,8 +157,7 @@ impl Driver {
         let taken = BTreeMap::new();
         let mut run = Driver { index: Index::default(), n: 0, log, taken };
         run.ask(&Mutation::PartitionCreate { partition: P, quota_bytes: None, key_epoch: 1 });
-        let attributes = Attributes { unit_bytes: UNIT, g: Generation(1), ..Attributes::default() };
-        run.ask(&Mutation::Create { partition: P, object: O, attributes });
+        run.ask(&Mutation::Create { partition: P, object: O, attributes: attributes() });
         run.index.serving = true;
         run
     }
@@ -132,6 +179,11 @@ impl Driver {
                     cells[at(byte)] = (self.n << 8) + u64::from(byte) + 1;
                 }
                 self.append(*record, cells);
+                true
+            }
+            Ok(Decision::AppendBoth(first, second)) => {
+                self.append(*first, Cells::default());
+                self.append(*second, Cells::default());
                 true
             }
             Ok(_) => false,
@@ -182,10 +234,14 @@ impl Driver {
         out
     }
 
-    fn seen(&self, snapshot: u32, unit: u64) -> Option<(Version, Cells)> {
-        match self.unit(unit).seen_by(snapshot, &(0..UNIT)) {
-            Ok(Some(found)) => Some((found.version, self.read(&found.extents, &found.layers))),
-            Ok(None) => Some((Version::ZERO, Cells::default())),
+    fn shown(&self, object: ObjectId, unit: u64) -> Option<(Version, Vec<Version>, Cells)> {
+        let found = self.index.shown(P, object).expect("the object").unit(unit);
+        match found.wanted(Want::Newest, &(0..UNIT), UNIT) {
+            Ok(Some(found)) => {
+                let cells = self.read(&found.extents, &found.layers);
+                Some((found.version, found.cover, cells))
+            }
+            Ok(None) => Some((Version::ZERO, Vec::new(), Cells::default())),
             Err(_) => None,
         }
     }
@@ -236,18 +292,24 @@ impl Driver {
                     watermark: OperationNumber::NONE,
                 });
             }
-            Step::Snapshot => self.snapshot(),
-            Step::Drop { which } => {
-                let Some(&number) = self.taken.keys().nth(which) else { return };
-                let g = Generation(1);
-                assert!(self.ask(&Mutation::SnapshotDrop { partition: P, object: O, g, number }));
-                self.taken.remove(&number);
+            Step::Take => self.take(),
+            Step::Remove { which } => {
+                let Some(&object) = self.taken.keys().nth(which) else { return };
+                assert!(self.ask(&Mutation::Remove { partition: P, object, g: Generation(1) }));
+                self.taken.remove(&object);
             }
+            Step::Repair { which, unit } => self.repair(which, unit),
             Step::Move { unit, from, count } => self.relocate(unit, from, count),
             Step::Lose { unit } => {
                 let place = LogPosition { segment: 1, block: 1 };
                 self.index.mark_lost(P, O, Some(unit), place);
-                self.taken.values_mut().for_each(|seen| seen[at(u32::try_from(unit).expect("small"))] = None);
+                let number = at(u32::try_from(unit).expect("small"));
+                for (&still, seen) in &mut self.taken {
+                    let own = self.index.find_object(P, still).expect("the still");
+                    if own.units.get(unit).is_none() {
+                        seen[number] = None;
+                    }
+                }
             }
             Step::Reload => self.reload(),
         }
@@ -335,24 +397,52 @@ impl Driver {
         self.append(record, cells);
     }
 
-    fn snapshot(&mut self) {
-        let number = u32::try_from(self.n).expect("small") + 1;
-        let units: Vec<Unit> = (0..UNITS).map(|unit| self.unit(unit)).collect();
-        let settled = |unit: &Unit| {
-            unit.pending.is_none() && unit.owed.is_empty() && unit.deltas.iter().all(|delta| delta.settled)
-        };
-        let expected = units.iter().all(settled);
-        let all = units.iter().map(|unit| {
-            let found = unit.wanted(crate::index::query::Want::Settled, &(0..UNIT), UNIT).ok()?;
-            let read = found.map(|found| (found.version, self.read(&found.extents, &found.layers)));
-            Some(read.unwrap_or((Version::ZERO, Cells::default())))
-        });
-        let all: Vec<_> = all.collect();
-        let done = self.ask(&Mutation::Snapshot { partition: P, object: O, g: Generation(1), number });
-        assert_eq!(done, expected, "a snapshot is taken of what is settled, and only of that");
+    fn take(&mut self) {
+        let decided = |unit: Unit| unit.pending.is_none() && unit.owed.is_empty();
+        let expected = (0..UNITS).all(|unit| decided(self.unit(unit)));
+        let all: Vec<_> = (0..UNITS).map(|unit| self.shown(O, unit)).collect();
+        let still = ObjectId(1000 + self.n);
+        let done = self.ask(&take(still));
+        assert_eq!(done, expected, "a still is taken of what is not pending or owed, and only of that");
         if done {
-            self.taken.insert(number, all);
+            self.taken.insert(still, all);
         }
+    }
+
+    fn repair(&mut self, which: usize, unit: u64) {
+        let Some(&still) = self.taken.keys().nth(which) else { return };
+        let number = at(u32::try_from(unit).expect("small"));
+        let known = self.taken[&still][number].clone();
+        let version = known.map_or(Version::ZERO, |known| known.0);
+        let cover = if unit == PARITY { vec![version; 2] } else { Vec::new() };
+        let hole = version.is_zero();
+        let body = if hole { Body::Hole } else { Body::Bytes { payload: Bytes::new(), crcs: Vec::new() } };
+        let n = self.n;
+        let done = self.ask(&Mutation::Write(Write {
+            partition: P,
+            object: still,
+            unit,
+            from: 0,
+            to: UNIT,
+            kind: if unit == PARITY { WriteKind::ParityBase } else { WriteKind::Data },
+            standing: Standing::Repaired,
+            stamp: version,
+            columns: ColumnMask::EMPTY,
+            ends: vec![EndBound::exactly(0); cover.len()],
+            cover: cover.clone(),
+            client: ClientId(1),
+            operation: OperationNumber(n),
+            g: Generation(1),
+            settled_below: Version::ZERO,
+            body,
+        }));
+        assert!(done, "a repair is never refused");
+        let mut cells = Cells::default();
+        if !hole {
+            (0..UNIT).for_each(|byte| cells[at(byte)] = (n << 8) + u64::from(byte) + 1);
+        }
+        let cover = if hole { Vec::new() } else { cover };
+        self.taken.get_mut(&still).expect("it is there")[number] = Some((version, cover, cells));
     }
 
     /// Acts as the cleaner: merges adjacent pieces of a unit into one record.
@@ -380,15 +470,21 @@ impl Driver {
         let mut index = loaded.into_index();
         index.head = self.index.head;
         (index.serving, index.bounds) = (true, self.index.bounds);
-        let old = self.index.find_object(P, O).expect("old");
-        let new = index.find_object(P, O).expect("new");
-        for unit in 0..UNITS {
-            let mut unit_old = old.unit(unit).into_owned();
-            unit_old.owed.iter_mut().for_each(|owed| owed.doubt = Doubt::Reopened);
-            assert_eq!(unit_old, new.unit(unit).into_owned());
+        for &object in self.index.partitions[&P].objects.keys() {
+            let old = &self.index.partitions[&P].objects[&object];
+            let new = &index.partitions[&P].objects[&object];
+            for unit in 0..UNITS {
+                let mut unit_old = old.unit(unit).into_owned();
+                unit_old.owed.iter_mut().for_each(|owed| owed.doubt = Doubt::Reopened);
+                assert_eq!(unit_old, new.unit(unit).into_owned());
+            }
+            assert_eq!(old.snapshots().map_or(0, |s| s.highest), new.snapshots().map_or(0, |s| s.highest));
+            assert_eq!((&old.attributes, old.husk), (&new.attributes, new.husk));
         }
-        assert_eq!(old.snapshots().map(|s| s.highest), new.snapshots().map(|s| s.highest));
         self.index = index;
+        let unnamed = self.index.head.sequence;
+        self.index.drop_unnamed_snapshots();
+        assert_eq!(self.index.head.sequence, unnamed, "every snapshot has its still");
         self.check();
         for unit in 0..UNITS {
             if let Some(up_to) = self.unit(unit).owed.last().map(|owed| owed.version) {
@@ -398,9 +494,9 @@ impl Driver {
     }
 
     fn check(&self) {
-        for (&snapshot, units) in &self.taken {
+        for (&still, units) in &self.taken {
             for (unit, expected) in (0..).zip(units) {
-                assert_eq!(&self.seen(snapshot, unit), expected, "snapshot {snapshot}, unit {unit}");
+                assert_eq!(&self.shown(still, unit), expected, "still {still}, unit {unit}");
             }
         }
         let mut live: BTreeMap<u32, BTreeSet<(u32, u32)>> = BTreeMap::new();
@@ -408,7 +504,8 @@ impl Driver {
             let bytes = live.entry(extent.segment).or_default();
             bytes.extend((extent.from..extent.to).map(|byte| (extent.block, byte)));
         };
-        for unit in (0..UNITS).map(|unit| self.unit(unit)) {
+        let objects = &self.index.partitions[&P].objects;
+        for unit in objects.values().flat_map(|object| (0..UNITS).map(|unit| object.unit(unit))) {
             let content = |content: &Content| [&content.extents[..], &content.layers].concat();
             let kept = unit.kept.iter().filter_map(|kept| kept.content.as_ref().ok());
             let all = unit.settled.iter().chain(kept).flat_map(content);
@@ -426,7 +523,8 @@ impl Driver {
         assert_eq!(counted, expected, "live bytes per segment");
         let object = self.index.find_object(P, O).expect("the object");
         let used = self.index.find_partition(P).expect("the partition").used;
-        assert_eq!((object.bytes, used), (expected.values().sum(), expected.values().sum()));
+        let bytes: u64 = objects.values().map(|object| object.bytes).sum();
+        assert_eq!((bytes, used), (expected.values().sum(), expected.values().sum()));
         let listed = object.snapshots().map(|s| s.units.iter().map(|(unit, ())| unit).collect::<Vec<_>>());
         let marked = |unit: &u64| self.unit(*unit).epoch > 0 || !self.unit(*unit).kept.is_empty();
         assert_eq!(listed.unwrap_or_default(), (0..UNITS).filter(marked).collect::<Vec<_>>());
@@ -450,7 +548,7 @@ impl Driver {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
     #[test]
-    fn a_snapshot_shows_what_was_settled(steps in prop::collection::vec(step(), 1..80)) {
+    fn a_still_shows_what_was_there(steps in prop::collection::vec(step(), 1..80)) {
         let mut run = Driver::new();
         for step in &steps {
             run.step(step);
@@ -476,32 +574,139 @@ proptest! {
                 run.step(&Step::SettleOwed { unit });
                 run.step(&Step::Verdict { unit, forward: true });
             }
-            run.step(&Step::Snapshot);
+            run.step(&Step::Take);
             run.check();
         }
     }
 }
 
-#[test]
-fn numbers_rise_and_never_come_again() {
-    let mut run = Driver::new();
-    let take = |number| Mutation::Snapshot { partition: P, object: O, g: Generation(1), number };
-    let decide = |run: &Driver, mutation: &Mutation| match check(&run.index, &mut Growth::default(), mutation)
-    {
-        Ok(Decision::Answer(outcome)) => Ok(Some(outcome)),
-        Ok(_) => Ok(None),
-        Err(error) => Err(error),
-    };
-    assert!(run.ask(&take(5)));
-    assert_eq!(decide(&run, &take(5)).expect("the same again"), Some(MutationOutcome::Already));
-    let drop = Mutation::SnapshotDrop { partition: P, object: O, g: Generation(1), number: 5 };
-    assert!(run.ask(&drop));
-    assert_eq!(decide(&run, &drop).expect("dropped"), Some(MutationOutcome::Already));
-    for number in [4, 5] {
-        let refused = decide(&run, &take(number));
-        assert!(matches!(refused, Err(Error::SnapshotUsed { highest: 5, asked }) if asked == number));
+fn decide(run: &Driver, mutation: &Mutation) -> Result<Option<MutationOutcome>, Error> {
+    match check(&run.index, &mut Growth::default(), mutation)? {
+        Decision::Answer(outcome) => Ok(Some(outcome)),
+        _ => Ok(None),
     }
-    run.reload();
-    assert!(decide(&run, &take(5)).is_err(), "nor after a checkpoint");
-    assert_eq!(decide(&run, &take(6)).expect("higher"), None);
+}
+
+#[test]
+fn a_take_is_the_same_when_it_is_repeated_and_refused_where_it_would_be_another() {
+    let mut run = Driver::new();
+    let still = ObjectId(9);
+    assert!(run.ask(&take(still)));
+    assert_eq!(decide(&run, &take(still)).expect("the same again"), Some(MutationOutcome::Already));
+    let of = |object, still| Mutation::Take {
+        partition: P,
+        object,
+        g: Generation(1),
+        still,
+        attributes: attributes(),
+    };
+    assert!(matches!(decide(&run, &of(still, ObjectId(10))), Err(Error::Malformed(_))), "a still of a still");
+    assert!(run.ask(&Mutation::Create { partition: P, object: ObjectId(3), attributes: attributes() }));
+    for exists in [of(ObjectId(3), still), of(O, ObjectId(3))] {
+        assert!(matches!(decide(&run, &exists), Err(Error::Exists(..))), "{exists:?}");
+    }
+    let other = Attributes { unit_bytes: 2 * UNIT, ..attributes() };
+    let other =
+        Mutation::Take { partition: P, object: O, g: Generation(1), still: ObjectId(4), attributes: other };
+    assert!(matches!(decide(&run, &other), Err(Error::Malformed(_))));
+    let fence = |joining| Mutation::Fence {
+        partition: P,
+        object: O,
+        g: Generation(2),
+        set: ColumnMask::all(3),
+        joining,
+    };
+    assert!(run.ask(&fence(ColumnMask(1))));
+    let joining = Mutation::Take {
+        partition: P,
+        object: O,
+        g: Generation(2),
+        still: ObjectId(4),
+        attributes: attributes(),
+    };
+    assert!(matches!(decide(&run, &joining), Err(Error::Unsettled { unit: 0, .. })), "the column is joining");
+}
+
+#[test]
+fn a_husk_is_gone_for_all_but_its_stills_and_goes_with_the_last() {
+    let mut run = Driver::new();
+    run.step(&Step::Write { unit: 0, from: 0, length: UNIT, hole: false, install: true });
+    run.step(&Step::Take);
+    run.step(&Step::Write { unit: 0, from: 0, length: 8, hole: false, install: true });
+    run.step(&Step::Write { unit: 1, from: 0, length: 8, hole: false, install: true });
+    run.step(&Step::Take);
+    run.step(&Step::Write { unit: 1, from: 0, length: 8, hole: false, install: true });
+    run.delta(0, 0..8, false);
+    let remove = |object| Mutation::Remove { partition: P, object, g: Generation(1) };
+    assert!(run.ask(&remove(O)));
+    let check = |run: &Driver| {
+        for (&still, units) in &run.taken {
+            for (unit, expected) in (0..).zip(units) {
+                assert_eq!(&run.shown(still, unit), expected, "still {still}, unit {unit}");
+            }
+        }
+        assert!(matches!(run.index.find_object(P, O), Err(Error::NoObject(..))));
+        let create = Mutation::Create { partition: P, object: O, attributes: attributes() };
+        assert!(matches!(decide(run, &create), Err(Error::Exists(..))));
+        assert_eq!(decide(run, &remove(O)).expect("gone"), Some(MutationOutcome::Already));
+        let unsettled = &run.index.partitions[&P].objects[&O];
+        assert!(unsettled.unsettled().is_empty() && unsettled.units.get(PARITY).is_none());
+    };
+    check(&run);
+    let image = run.index.image(Key::FIRST).expect("it is not big");
+    let mut loaded = Loaded::default();
+    loaded.page(Key::FIRST, image.to, &image.parts[0]).expect("a page");
+    let head = run.index.head;
+    run.index = loaded.into_index();
+    (run.index.head, run.index.serving) = (head, true);
+    check(&run);
+    let stills: Vec<ObjectId> = run.taken.keys().copied().collect();
+    assert!(run.ask(&remove(stills[0])));
+    run.taken.remove(&stills[0]);
+    check(&run);
+    assert!(run.ask(&remove(stills[1])));
+    assert!(run.index.partitions[&P].objects.is_empty(), "the husk goes with its last still");
+    assert_eq!((run.index.partitions[&P].used, run.index.segments.live()), (0, 0));
+    assert!(run.ask(&Mutation::Create { partition: P, object: O, attributes: attributes() }));
+}
+
+#[test]
+fn what_no_still_names_goes_at_the_opening() {
+    let mut run = Driver::new();
+    run.step(&Step::Write { unit: 0, from: 0, length: UNIT, hole: false, install: true });
+    run.step(&Step::Take);
+    run.step(&Step::Write { unit: 0, from: 0, length: UNIT, hole: false, install: true });
+    let still = *run.taken.keys().next().expect("taken");
+    run.index.drop_unnamed_snapshots();
+    assert!(run.index.find_object(P, O).expect("the object").newest_snapshot() > 0, "its still is there");
+    // Damage has hit the still.
+    run.index.drop_object(P, still);
+    run.taken.clear();
+    run.index.drop_unnamed_snapshots();
+    assert_eq!(run.index.find_object(P, O).expect("the object").newest_snapshot(), 0);
+    run.check();
+}
+
+#[test]
+fn a_still_whose_base_is_lost_or_another_is_damaged() {
+    let taken = || {
+        let mut run = Driver::new();
+        run.step(&Step::Write { unit: 0, from: 0, length: UNIT, hole: false, install: true });
+        run.step(&Step::Take);
+        let still = *run.taken.keys().next().expect("taken");
+        (run, still)
+    };
+    let is_damaged = |run: &Driver, still| matches!(run.index.shown(P, still), Err(Error::Damaged { .. }));
+    let (mut run, still) = taken();
+    assert!(!is_damaged(&run, still));
+    run.index.mark_lost(P, O, None, LogPosition { segment: 1, block: 1 });
+    assert!(is_damaged(&run, still));
+    // The lost base is removed whatever it was, and another of its number has a snapshot of the same number.
+    assert!(run.ask(&Mutation::Remove { partition: P, object: O, g: Generation(1) }));
+    assert!(run.ask(&Mutation::Create { partition: P, object: O, attributes: attributes() }));
+    assert!(run.ask(&take(ObjectId(9))));
+    assert!(is_damaged(&run, still));
+    assert!(!is_damaged(&run, ObjectId(9)));
+    assert!(run.ask(&Mutation::Remove { partition: P, object: still, g: Generation(1) }));
+    assert!(!is_damaged(&run, ObjectId(9)), "the removal of the lost still drops nothing of the other");
 }
