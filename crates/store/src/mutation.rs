@@ -229,7 +229,7 @@ pub struct Attributes {
     pub base: Option<Base>,
 }
 
-/// What a still was taken of.
+/// The object that a still was taken of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Base {
     /// The object, which may have been removed since.

@@ -127,8 +127,8 @@ impl Requests {
         self.submit(ticket, mutation, always(), finish).await;
     }
 
-    /// Takes a still of an object (PROTOCOL section 11). The store refuses it where something is pending, owed
-    /// or joining, so it changes nothing that debts or writers know of.
+    /// Takes a still of an object (PROTOCOL section 11). The store refuses it where something is pending,
+    /// owed or joining, so it changes nothing that debts or writers know of.
     pub(crate) async fn take(&self, capability: &Capability, asked: &Snapshot, ticket: Ticket) {
         let core = self.core();
         let partition = asked.at.partition;

@@ -12,4 +12,5 @@ mod refusals;
 mod requests;
 mod scrub;
 mod steps;
+mod stills;
 mod support;

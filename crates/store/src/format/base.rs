@@ -1,4 +1,4 @@
-//! What a still was taken of: at the end of its attributes' body, and the body of a `still` entry.
+//! The base of a still: the end of its attributes' body, and the body of a `still` entry.
 
 use super::field::{append, exactly, fields};
 use super::{DecodeError, entry};
@@ -8,7 +8,7 @@ use crate::mutation::Base;
 pub const BASE_BYTES: usize = 24;
 
 fields! {
-    /// The body.
+    /// The object that a still was taken of.
     BASE_FIELDS of Base:
     .object "object" 0..8,
     .birth "birth" 8..16,

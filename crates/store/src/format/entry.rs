@@ -212,7 +212,7 @@ pub enum Entry<'a> {
     Ready(&'a [u8]),
     /// The object's snapshots; its body is decoded by [`super::snapshots::SnapshotsEntry::decode`].
     Snapshots(&'a [u8]),
-    /// What the object is a still of; its body is decoded by [`crate::Base::decode`].
+    /// The object's base, if it is a still; its body is decoded by [`crate::Base::decode`].
     Still(&'a [u8]),
 }
 

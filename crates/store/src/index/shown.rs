@@ -1,8 +1,8 @@
-//! What an object shows: its own units or, of a still, for all others what its base held when it was taken.
+//! The units that an object shows: its own and, of a still, else those that its base held at the take.
 //!
-//! A still is an object of its own. A unit that was installed in it is its own, and hides the base's. It never
-//! shows a base that damage may have hit as a whole, nor another object that has the base's number by now:
-//! then it is damaged as a whole itself.
+//! A still is an object of its own. A unit that was installed in it is its own, and hides the base's. It
+//! never shows a base that damage may have hit as a whole, nor another object that has the base's number by
+//! now: then it is damaged as a whole itself.
 
 use std::borrow::Cow;
 use std::iter::Peekable;
@@ -105,8 +105,8 @@ impl<'a> Shown<'a> {
         Some(ShownUnit { slot: ShownSlot::Past(Slot::from(Box::new(unit))), holder: object })
     }
 
-    /// Returns true if the column is not joining, or has caught up with the unit, and the unit is not known to
-    /// be damaged.
+    /// Returns true if the column is not joining, or has caught up with the unit, and the unit is not known
+    /// to be damaged.
     pub(crate) fn is_ready(&self, unit: u64) -> bool {
         self.own.is_ready(unit) && self.slot(unit).is_none_or(|slot| slot.unit().lost.is_none())
     }

@@ -8,11 +8,12 @@
 //! becomes 0, so that units without kept contents are stored in their small form again.
 //!
 //! The still is another object ([`shown`](crate::index::shown)), made in the same commit; when it is removed,
-//! so is the snapshot. An object that is removed while it has snapshots becomes a *husk*: no request finds it,
-//! and it goes with its last snapshot.
+//! so is the snapshot. An object that is removed while it has snapshots becomes a *husk*: no request finds
+//! it, and it goes with its last snapshot.
+
+use std::collections::BTreeSet;
 
 use braid_layout::{Generation, ObjectId, PartitionId};
-use std::collections::BTreeSet;
 
 use crate::error::Error;
 use crate::format::body;
