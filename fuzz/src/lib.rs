@@ -67,6 +67,8 @@ pub fn drive_request(bytes: &[u8]) {
         now_ms: Some(1_000),
         working_key: &working_key,
         key_epoch: &|partition| (partition.0 != 2).then_some(1),
+        key_number: 1,
+        former: None,
     };
     let header = FrameHeader::new(kind, 1, body, 0);
     let _ = authorise(&scene, &mut 0, &header, body);

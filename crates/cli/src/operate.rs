@@ -7,6 +7,7 @@ pub(crate) mod drive_cmd;
 pub mod heal;
 pub(crate) mod health;
 pub(crate) mod jobs;
+pub(crate) mod key;
 pub(crate) mod layout;
 pub(crate) mod manager_cmd;
 pub(crate) mod qualify;

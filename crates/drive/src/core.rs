@@ -9,9 +9,9 @@ use braid_schedule::drift::InFlight;
 use braid_store::Store;
 use braid_store::disk::is_residency_told;
 use braid_transport::Seldom;
+use braid_wire::Refusal;
 use braid_wire::authorise::Scene;
 use braid_wire::capability::Binding;
-use braid_wire::{Key, Refusal};
 use tokio::sync::Notify;
 
 use crate::calibration::{Calibration, Traffic, device_cost};
@@ -20,6 +20,7 @@ use crate::connections::room::PeerSlots;
 use crate::damage::Damage;
 use crate::device::gate::Gate;
 use crate::device::rail::Rails;
+use crate::keys::Keys;
 use crate::life::clock::{Clock, Moment};
 use crate::life::config::Settings;
 use crate::life::latency::Latencies;
@@ -59,7 +60,7 @@ pub(crate) struct Core {
     pub(crate) calibrate_wake: Notify,
     /// Log lines about connections that peers caused to be closed.
     pub(crate) closed_log: Seldom,
-    keys: Keys,
+    pub(crate) keys: Keys,
     lease: Mutex<Lease>,
     revoked: Mutex<Revoked>,
     scrub: Mutex<Scrub>,
@@ -103,7 +104,7 @@ impl Figures {
 impl Core {
     pub(crate) fn new(
         (cluster, drive): (ClusterId, DriveId),
-        master: &Key,
+        keys: Keys,
         store: Store,
         (lease, readmission, scrub, room, gate): (Lease, ReadmissionFence, Progress, PeerSlots, Arc<Gate>),
         forwarder: Forwarder,
@@ -130,7 +131,7 @@ impl Core {
             scrub_wake: Notify::new(),
             calibrate_wake: Notify::new(),
             closed_log: Seldom::default(),
-            keys: Keys::new(master.drive_key(drive)),
+            keys,
             lease: Mutex::new(lease),
             revoked: Mutex::default(),
             scrub: Mutex::new(Scrub::new(scrub, settings.scrub_rate)),
@@ -241,47 +242,9 @@ impl Core {
             PartitionId(0) => Some(1),
             partition => self.store.partition(partition).ok().map(|state| state.key_epoch),
         };
-        let working_key = |partition, epoch| self.keys.working_key(partition, epoch, &key_epoch);
-        check(&Scene { drive: self.drive, binding, now_ms, working_key: &working_key, key_epoch: &key_epoch })
-    }
-}
-
-/// Derives working keys, and caches those of existing partitions.
-struct Keys {
-    drive_key: Key,
-    derived: Mutex<Vec<(PartitionId, u32, Key)>>,
-}
-
-/// Maximum number of cached working keys; a full cache is emptied.
-const KEYS_KEPT: usize = 64;
-
-impl Keys {
-    fn new(drive_key: Key) -> Keys {
-        Keys { drive_key, derived: Mutex::default() }
-    }
-
-    /// Working key of any partition and epoch. Only keys in force are cached, so that requests by strangers
-    /// cannot fill the memory.
-    fn working_key(
-        &self,
-        partition: PartitionId,
-        epoch: u32,
-        in_force: &dyn Fn(PartitionId) -> Option<u32>,
-    ) -> Key {
-        let find = |derived: &[(PartitionId, u32, Key)]| {
-            derived.iter().find(|entry| (entry.0, entry.1) == (partition, epoch)).map(|entry| entry.2.clone())
-        };
-        if let Some(key) = find(&self.derived.lock().unwrap_or_else(PoisonError::into_inner)) {
-            return key;
-        }
-        let key = self.drive_key.partition_key(partition).working_key(epoch);
-        if in_force(partition) == Some(epoch) {
-            let mut derived = self.derived.lock().unwrap_or_else(PoisonError::into_inner);
-            if derived.len() >= KEYS_KEPT {
-                derived.clear();
-            }
-            derived.push((partition, epoch, key.clone()));
-        }
-        key
+        let drive = self.drive;
+        self.keys.with(now_ms, &key_epoch, |key_number, working_key, former| {
+            check(&Scene { drive, binding, now_ms, working_key, key_epoch: &key_epoch, key_number, former })
+        })
     }
 }

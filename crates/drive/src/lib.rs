@@ -26,6 +26,7 @@ mod damage;
 mod damage_checks;
 mod device;
 mod error;
+mod keys;
 pub mod life;
 #[cfg(feature = "simulated")]
 pub mod medium;

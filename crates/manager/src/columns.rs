@@ -2,6 +2,7 @@
 
 pub(crate) mod balance;
 pub(crate) mod behind;
+pub(crate) mod calls;
 pub(crate) mod column_changes;
 pub(crate) mod drain;
 pub(crate) mod fence;

@@ -20,6 +20,7 @@ use braid_meta::records::relayouts::Reasons;
 use braid_meta::records::schema::{ClusterRecord, DriveRecord, key};
 use braid_meta::records::tx::Tx;
 use braid_meta::rules::admission::Admissions;
+use braid_meta::rules::clients::Clients;
 use braid_meta::rules::comparisons::Comparisons;
 use braid_meta::rules::drives::{Drive, DriveTable};
 use braid_meta::rules::ended_rates::EndedRates;
@@ -115,6 +116,7 @@ pub struct Core {
     /// The bookings of all drives. Held while a reservation is decided on: one at a time.
     pub(crate) books: tokio::sync::Mutex<Books>,
     pub(crate) watchers: Mutex<Watchers>,
+    pub(crate) clients: Mutex<Clients>,
     pub(crate) locking: Locking,
     /// Signals that there are news for clients that watch.
     pub(crate) told: Notify,
@@ -174,6 +176,11 @@ impl Core {
     /// The table of drives.
     pub fn drives(&self) -> MutexGuard<'_, DriveTable> {
         self.drives.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The clients that were heard, and those that are shut out.
+    pub(crate) fn clients(&self) -> MutexGuard<'_, Clients> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The table of leases.

@@ -3,6 +3,7 @@
 pub(crate) mod bulk;
 pub(crate) mod callbacks;
 pub(crate) mod dispatch;
+pub(crate) mod keys;
 pub(crate) mod lock_table;
 pub(crate) mod locking;
 pub mod members;

@@ -23,6 +23,7 @@ use braid_meta::rules::drives::{DriveTable, margin_ms};
 use braid_meta::rules::leadership::Leadership;
 use braid_meta::rules::leases::Leases;
 use braid_meta::rules::watchers::Watchers;
+use braid_meta::tree::keys;
 use braid_transport::host::{self, boot_ms};
 use braid_transport::{Limits, Listener, Seldom, raise_descriptors};
 use braid_wire::Refusal;
@@ -216,6 +217,7 @@ pub async fn start(
         reservations: Mutex::default(),
         ended_rates: Mutex::default(),
         books: tokio::sync::Mutex::default(),
+        clients: Mutex::default(),
         watchers: Mutex::new(Watchers::new(clock.pauses(), was_watched.then(|| clock.running_ms()))),
         locking: Locking::new(sessions, clock.pauses()),
         told: Notify::new(),
@@ -238,14 +240,19 @@ fn load(core: &Core, tx: &Tx, restored: bool) -> Result<(), Refusal> {
         let untold = !restored && has_untold(tx, record.drive)?;
         let draining = tx.get(&key::drain(record.drive))?.is_some();
         let parts = tx.record::<DriveParts>(&key::parts(record.drive))?;
+        let keys = keys::of_drive(tx, record.drive)?;
         let drive = record.drive;
         let mut table = core.drives();
         table.insert(record);
         parts.into_iter().for_each(|parts| table.set_parts(drive, parts));
+        table.set_keys(drive, keys);
         table.set_draining(drive, draining);
         if untold {
             table.set_untold(drive);
         }
+    }
+    for (client, _) in keys::all_shut_out(tx)? {
+        core.clients().shut_out(client);
     }
     core.drives().set_whole(qualify::on_record(tx)?);
     for (_, record) in tx.records::<ReservationRecord>(&key::all(table::RESERVATION), usize::MAX)? {

@@ -16,12 +16,12 @@ use braid_wire::{Reason, Refusal};
 
 use crate::columns::balance::Balancing;
 use crate::columns::behind;
-use crate::columns::fence::{drive_call, make_partition};
+use crate::columns::calls::drive_call;
 use crate::columns::free::{forget_replaced, free_components, free_left, is_absent};
 use crate::columns::mislaid::Mislaid;
 use crate::columns::moves::EmptyDrives;
 use crate::columns::orphans::Orphans;
-use crate::columns::partitions::tell_quotas;
+use crate::columns::partitions::{make_partition, tell_partitions};
 use crate::columns::relayout::LayOut;
 use crate::columns::returns::ReadmitDrives;
 use crate::core::{Core, set_record};
@@ -334,7 +334,7 @@ async fn tend(core: &Arc<Core>, drive: DriveId) -> Result<(), CallError> {
     for volume in missing {
         make_partition(core, drive, volume).await?;
     }
-    let told = tell_quotas(core, drive, starts.is_some()).await;
+    let told = tell_partitions(core, drive).await;
     if told.is_ok()
         && let Some(starts) = starts
     {

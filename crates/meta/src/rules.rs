@@ -3,6 +3,7 @@
 
 mod active;
 pub mod admission;
+pub mod clients;
 pub mod comparisons;
 pub mod drives;
 pub mod ended_rates;

@@ -5,6 +5,7 @@ pub mod directories;
 pub mod entries;
 pub mod files;
 pub mod keepers;
+pub mod keys;
 pub mod layouts;
 pub mod names;
 pub mod nodes;

@@ -20,6 +20,9 @@ pub enum Error {
     /// Only an empty partition can be removed: remove its objects first.
     #[error("partition {0} still holds {1} objects")]
     PartitionNotEmpty(PartitionId, u64),
+    /// The keys of a partition are of a later epoch than asked for: epochs never fall.
+    #[error("the keys of partition {0} are of epoch {1} already")]
+    KeyEpoch(PartitionId, u32),
     /// The caller lost the right to make this change while it was queued.
     #[error("the right to make this change ended before it was made")]
     Withdrawn,

@@ -1,5 +1,7 @@
 //! A session with the manager: mutual proof of the token's secret, then calls, one at a time.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use braid_layout::{ClusterId, DriveId};
 use braid_wire::Wire;
 use braid_wire::capability::{Binding, Challenge, Key, mac_equal};
@@ -23,9 +25,39 @@ pub struct Credentials {
     pub cluster: ClusterId,
     /// Identity of the drive; zero for a client.
     pub drive: DriveId,
-    /// The token's secret, or the drive's own secret once it has joined.
-    pub secret: Key,
+    /// The secret that is proved.
+    pub secret: Secret,
 }
+
+/// A secret that is proved to the manager: a token's, or a drive's own once it has joined. Its copies share
+/// it: when a drive's key is turned, all of them prove the new one.
+#[derive(Debug, Clone)]
+pub struct Secret(Arc<Mutex<Proved>>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Proved {
+    /// Number of the drive's master key; zero for a token.
+    number: u32,
+    key: Key,
+}
+
+impl Secret {
+    fn new(number: u32, key: Key) -> Secret {
+        Secret(Arc::new(Mutex::new(Proved { number, key })))
+    }
+
+    fn get(&self) -> Proved {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl PartialEq for Secret {
+    fn eq(&self, other: &Secret) -> bool {
+        self.get() == other.get()
+    }
+}
+
+impl Eq for Secret {}
 
 impl Credentials {
     /// Credentials of a drive that joins with a token.
@@ -33,9 +65,17 @@ impl Credentials {
         Credentials { drive, ..Credentials::from(token) }
     }
 
-    /// Credentials of a drive that has joined, from its master key.
-    pub fn of_drive(cluster: ClusterId, drive: DriveId, master: &Key) -> Credentials {
-        Credentials { standing: Standing::Drive, cluster, drive, secret: Token::drive_secret(master) }
+    /// Credentials of a drive that has joined, from its master key and the number of that.
+    pub fn of_drive(cluster: ClusterId, drive: DriveId, key: u32, master: &Key) -> Credentials {
+        let secret = Secret::new(key, Token::drive_secret(master));
+        Credentials { standing: Standing::Drive, cluster, drive, secret }
+    }
+
+    /// The drive's master key was turned: from now on these credentials and all copies of them prove the new
+    /// one.
+    pub fn handle_turn(&self, key: u32, master: &Key) {
+        let proved = Proved { number: key, key: Token::drive_secret(master) };
+        *self.secret.0.lock().unwrap_or_else(PoisonError::into_inner) = proved;
     }
 }
 
@@ -45,7 +85,7 @@ impl From<&Token> for Credentials {
             standing: token.standing,
             cluster: token.cluster,
             drive: DriveId(0),
-            secret: token.secret.clone(),
+            secret: Secret::new(0, token.secret.clone()),
         }
     }
 }
@@ -70,6 +110,7 @@ impl ControlSession {
         limits: &Limits,
     ) -> Result<ControlSession> {
         let Credentials { standing, cluster, drive, secret } = credentials.into();
+        let Proved { number: key, key: secret } = secret.get();
         let (sender, mut receiver) = Stream::connect(address, limits).await?.into_halves();
         let hello = hello::take(&mut receiver, PeerRole::Manager, cluster, None, limits).await;
         let hello = hello.map_err(|error| error.or_damaged(Greeted::No))?;
@@ -79,7 +120,7 @@ impl ControlSession {
         let mut session =
             ControlSession { sender, receiver, limits: *limits, binding, nonce, head, request: 0 };
         let proof = Token::asker_proof(&secret, &binding, &nonce, standing, drive);
-        match session.call(&Authenticate { standing, drive, nonce, proof }.into()).await? {
+        match session.call(&Authenticate { standing, drive, key, nonce, proof }.into()).await? {
             ControlReply::Welcome(welcome) => {
                 let expected = Token::manager_proof(&secret, &binding, &nonce);
                 if welcome.cluster == cluster && mac_equal(&expected, &welcome.proof) {

@@ -11,7 +11,9 @@ use std::ops::Range;
 
 use braid_layout::{DriveId, FileId, Generation, ObjectId, PartitionId};
 
-use crate::capability::{Binding, Capability, Key, LeaseKind, Protection, Rights, mac_equal};
+use crate::capability::{
+    Binding, Capability, KEY_EPOCH_MANAGER, Key, LeaseKind, MacKey, Protection, Rights, mac_equal,
+};
 use crate::codec::DecodeError;
 use crate::data::{
     Address, Bytes, ColumnMap, DriveRequest, GenerationRule, LeaseRule, Stamp, Subject, WellKnown,
@@ -19,7 +21,7 @@ use crate::data::{
 use crate::frame::FrameHeader;
 use crate::refusal::{Reason, Refusal};
 use crate::seal::{ReplySeal, expected_mac};
-use crate::session::Session;
+use crate::session::{PrivatePart, Session};
 
 /// The drive's knowledge at the time when a request arrives.
 pub struct Scene<'a> {
@@ -35,6 +37,20 @@ pub struct Scene<'a> {
     /// Looks up the epoch of a partition's newer working key; `None`: no such partition. Partition 0 stands
     /// for the drive and is at epoch 1.
     pub key_epoch: &'a dyn Fn(PartitionId) -> Option<u32>,
+    /// Number of the drive's master key, which rises when it is turned.
+    pub key_number: u32,
+    /// The master key before that; `None`: the drive does not know it.
+    pub former: Option<FormerKey<'a>>,
+}
+
+/// The drive's master key before its last turn.
+#[derive(Clone, Copy)]
+pub struct FormerKey<'a> {
+    /// Derives the working key of any partition and epoch.
+    pub working_key: &'a dyn Fn(PartitionId, u32) -> Key,
+    /// True while capabilities that were made with it are valid. After that they are refused as stale, not
+    /// as forged, so that their holders ask for new ones.
+    pub is_in_force: bool,
 }
 
 /// A request that has passed every check that does not need its object.
@@ -106,19 +122,23 @@ pub fn authorise_in(
         unproven(Refusal::new(Reason::Forged, detail))
     };
     // A public part that is long enough but cannot be decoded was not made by a manager.
+    session.handle_keys(scene.key_number);
     let (shown, arguments) = session.split(body).map_err(|error| match error {
         DecodeError::Truncated { .. } => unproven(Refusal::malformed(error.to_string())),
         _ => forged(),
     })?;
     let capability = &shown.authority.capability;
-    let private = shown.private.unwrap_or_else(|| {
-        let key = (scene.working_key)(capability.partition, capability.key_epoch);
-        key.private_part(capability).ready()
-    });
-    let mac = expected_mac(&private, &scene.binding, header, &shown.authority, arguments);
-    if !mac_equal(&mac, &shown.authority.mac) {
-        return Err(forged());
-    }
+    let mac_under = |private: &MacKey| {
+        let mac = expected_mac(private, &scene.binding, header, &shown.authority, arguments);
+        mac_equal(&mac, &shown.authority.mac).then_some(mac)
+    };
+    // The part that is known is tried first. The same public part may have been signed anew since.
+    let proved = {
+        let mut parts = shown.private.iter().cloned().chain(derived(scene, capability));
+        parts.find_map(|private| mac_under(&private.key).map(|mac| (private, mac)))
+    };
+    let Some((private, mac)) = proved else { return Err(forged()) };
+    let PrivatePart { key: private, is_former } = private;
     let seal = ReplySeal::proven(header.request, private.clone(), mac);
     let last = session.sequence();
     let sequence = shown.authority.sequence;
@@ -126,7 +146,8 @@ pub fn authorise_in(
         let detail = format!("sequence number {sequence} was used on this connection before");
         return Err(Denied { refusal: Refusal::new(Reason::Replayed, detail), seal });
     }
-    let judged = examine(scene, header, capability, arguments);
+    let judged = examine(scene, header, capability, is_former, arguments);
+    let private = PrivatePart { key: private, is_former };
     session.handle_proven(sequence, body, &shown.authority.capability, private, judged.as_ref().err());
     match judged {
         Ok(request) => Ok(Verified { capability: shown.authority.capability, request, seal }),
@@ -134,11 +155,23 @@ pub fn authorise_in(
     }
 }
 
+/// The private parts that a capability has under the drive's keys: under the present master key, then under
+/// the one before.
+fn derived<'a>(scene: &'a Scene<'_>, capability: &'a Capability) -> impl Iterator<Item = PrivatePart> + 'a {
+    let part = |working_key: &dyn Fn(PartitionId, u32) -> Key, is_former| {
+        let key = working_key(capability.partition, capability.key_epoch);
+        PrivatePart { key: key.private_part(capability).ready(), is_former }
+    };
+    let former = scene.former.iter().map(move |former| part(former.working_key, true));
+    std::iter::once_with(move || part(scene.working_key, false)).chain(former)
+}
+
 /// Performs the checks that follow those of MAC and replay.
 fn examine(
     scene: &Scene<'_>,
     header: &FrameHeader,
     capability: &Capability,
+    is_former: bool,
     arguments: &[u8],
 ) -> Result<DriveRequest, Refusal> {
     if capability.drive != scene.drive {
@@ -151,7 +184,12 @@ fn examine(
     let Some(epoch) = (scene.key_epoch)(capability.partition) else {
         return Err(Refusal::new(Reason::NoPartition, format!("no partition {}", capability.partition)));
     };
-    if capability.key_epoch != epoch && capability.key_epoch.checked_add(1) != Some(epoch) {
+    if is_former && !scene.former.is_some_and(|former| former.is_in_force) {
+        let detail = "the drive's key was turned: ask the manager";
+        return Err(Refusal::new(Reason::StaleKey, detail));
+    }
+    let by_manager = capability.key_epoch == KEY_EPOCH_MANAGER;
+    if !by_manager && capability.key_epoch != epoch && capability.key_epoch.checked_add(1) != Some(epoch) {
         let detail = format!("keys of epoch {} are not in force: ask the manager", capability.key_epoch);
         return Err(Refusal::new(Reason::StaleKey, detail));
     }

@@ -3,7 +3,9 @@
 //! Keys form four levels per drive: master, drive, partition, working. Each lower key is the HMAC-SHA256 of a
 //! label and its scope under the key above. So manager and drive derive the same keys from the master key,
 //! and no other key is sent. A partition has two working keys in force, of epochs `e` and `e - 1`, so that
-//! capabilities made with the old key still work while the key is rotated.
+//! capabilities made with the old key still work while the key is rotated. Likewise a drive that has turned
+//! its master key knows the one before for a while. Beside them stands the working key of epoch 0, which
+//! only the manager uses.
 //!
 //! A capability's *public part* ([`Capability`]) says what its holder may do. Its *private part* is the HMAC
 //! of the public part under the working key: only the manager and the drive can make it. A request carries
@@ -53,6 +55,10 @@ pub struct Binding(pub [u8; 16]);
 /// manager, so that clients can go on meanwhile. It is short enough for people: a revoked client that no
 /// fence reaches is shut out after this time.
 pub const CAPABILITY_MS: u64 = 120_000;
+
+/// Epoch of the working keys with which the manager signs capabilities for its own use. It is always in
+/// force: these keys turn with the drive's key only.
+pub const KEY_EPOCH_MANAGER: u32 = 0;
 
 /// The rights of a capability's holder; a set of bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -153,7 +159,8 @@ record! {
         /// The client that the capability was given to; 0: a drive or the manager. A drive shares its disk
         /// among clients by this number.
         client: ClientId,
-        /// Epoch of the working key with which the private part was made; from 1.
+        /// Epoch of the working key with which the private part was made; from 1, or
+        /// [`KEY_EPOCH_MANAGER`].
         key_epoch: u32,
         /// The file's generation; 0 where there is no file.
         g: Generation,
@@ -289,6 +296,13 @@ impl Key {
     /// Derives the key one level below: the HMAC of a label and the bytes of the scope.
     pub fn derive(&self, label: &'static str, scope: &[u8]) -> Key {
         Key(self.hmac(&[label.as_bytes(), &[0], scope]))
+    }
+
+    /// The master key that follows this one when the drive's key is turned: from its number, and a random
+    /// number that the manager drew. So neither side sends a key.
+    #[must_use]
+    pub fn turned(&self, number: u32, random: &[u8; 32]) -> Key {
+        Key(self.hmac(&[b"braid master turned\0", &number.to_le_bytes(), random]))
     }
 
     /// Derives a drive key from the drive's master key.

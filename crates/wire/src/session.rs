@@ -2,7 +2,7 @@
 //! capabilities that were used last.
 //!
 //! Only *derived* values are kept: a private part follows from the bytes of the public part and from the
-//! drive's keys, and never changes. Whether a capability still holds (epoch, expiry, generation, lease) is
+//! drive's keys. When the drive's master key is turned, all are forgotten. Whether a capability still holds (epoch, expiry, generation, lease) is
 //! checked anew for each request, as for a capability that was never seen. So a kept capability allows
 //! nothing that the same one would not allow on a new connection; it costs one MAC instead of two.
 //!
@@ -26,8 +26,18 @@ const WAYS: usize = 4;
 pub struct Session {
     /// The highest sequence number of a request with a good MAC.
     sequence: u64,
+    /// Number of the drive's master key from which the private parts follow.
+    key_number: u32,
     /// The kept capabilities by set, in each set the one used last first.
     known: [Vec<Known>; SETS],
+}
+
+/// The private part of a capability.
+#[derive(Debug, Clone)]
+pub(crate) struct PrivatePart {
+    pub(crate) key: MacKey,
+    /// True if it follows from the drive's master key before the last turn.
+    pub(crate) is_former: bool,
 }
 
 /// A capability that was proved on this connection.
@@ -35,13 +45,13 @@ pub struct Session {
 struct Known {
     public: [u8; PUBLIC_BYTES],
     capability: Capability,
-    private: MacKey,
+    private: PrivatePart,
 }
 
 /// The authority of a request, and the private part of its capability if that is kept.
 pub(crate) struct Shown {
     pub(crate) authority: Authority,
-    pub(crate) private: Option<MacKey>,
+    pub(crate) private: Option<PrivatePart>,
 }
 
 impl Session {
@@ -59,6 +69,14 @@ impl Session {
     /// Number of capabilities that are kept.
     pub fn known(&self) -> usize {
         self.known.iter().map(Vec::len).sum()
+    }
+
+    /// The number of the drive's master key now.
+    pub(crate) fn handle_keys(&mut self, key_number: u32) {
+        if self.key_number != key_number {
+            self.key_number = key_number;
+            self.known.iter_mut().for_each(Vec::clear);
+        }
     }
 
     /// Splits a request's body into its authority and its arguments. Nothing is checked here.
@@ -89,7 +107,7 @@ impl Session {
         sequence: u64,
         body: &[u8],
         capability: &Capability,
-        private: MacKey,
+        private: PrivatePart,
         refused: Option<&Refusal>,
     ) {
         self.sequence = sequence;

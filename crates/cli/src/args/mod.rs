@@ -4,6 +4,7 @@
 mod bench;
 mod disk_model;
 mod files;
+mod keys;
 mod quota;
 mod reserve;
 mod servers;
@@ -25,6 +26,7 @@ use crate::output::size;
 
 pub(crate) use bench::{Bench, Qualify};
 pub(crate) use files::{Cat, Chmod, Chown, Cp, Ln, Ls, Mkdir, Mv, Rm, Stat, Touch};
+pub(crate) use keys::{KeyRevoke, KeyRotate, Keys};
 pub(crate) use quota::{Quota, QuotaOf};
 pub(crate) use reserve::{Reserve, ReserveCommand, ReserveRate};
 pub use servers::DriveOptions;
@@ -160,6 +162,12 @@ pub(crate) enum Command {
     /// Bound what a volume, a directory or a user may hold
     #[command(subcommand, after_help = "Example:\n  braid quota set braid://media/projects --bytes 200G")]
     Quota(Quota),
+    /// Turn keys, and end what clients are allowed before it expires
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  braid key rotate --all\n  braid key revoke braid://media/a.mkv"
+    )]
+    Key(Keys),
     /// Say how new files in a directory lie on the drives: scheme, width and unit
     #[command(
         subcommand,

@@ -234,7 +234,17 @@ impl Cluster {
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         };
-        self.drives[index].node = Some(started.expect("the drive starts").0);
+        let (node, ready) = started.expect("the drive starts");
+        self.drives[index].node = Some(node);
+        self.drives[index].credentials = ready.credentials;
+    }
+
+    /// Starts a stopped drive once more. Returns true if it starts.
+    pub(crate) async fn starts_again(&mut self, index: usize) -> bool {
+        let Drive { dir, name, address, .. } = &self.drives[index];
+        let started = drive(dir.clone(), address.clone(), &self.ready, name, None, None).await;
+        self.drives[index].node = started.map(|(node, _)| node);
+        self.drives[index].node.is_some()
     }
 
     /// Starts an empty drive in place of a dead one, under a new name.

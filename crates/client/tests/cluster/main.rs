@@ -6,6 +6,7 @@ mod common;
 mod faults;
 mod files;
 mod holes;
+mod keys;
 mod quotas;
 mod ranges;
 mod raw;

@@ -80,6 +80,7 @@ impl Answer {
 pub(crate) fn refusal(error: &Error) -> Refusal {
     let reason = match error {
         Error::NoPartition(_) => Reason::NoPartition,
+        Error::KeyEpoch(..) => Reason::StaleKey,
         Error::PartitionExists(_) | Error::Exists(..) => Reason::Exists,
         Error::PartitionNotEmpty(..) => Reason::PartitionNotEmpty,
         Error::NoObject(..) => Reason::NoObject,

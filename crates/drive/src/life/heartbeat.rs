@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use braid_layout::ReservationId;
 use braid_store::Stat;
-use braid_transport::{ControlSession, Credentials, Limits, Mismatch, TransportError, host};
+use braid_transport::{ControlSession, Limits, Mismatch, TransportError, host};
+use braid_wire::capability::CAPABILITY_MS;
 use braid_wire::control::{
-    Admission, ControlReply, ControlRequest, FileSystem, Heartbeat, HeartbeatReply, PROMISES_TOLD_MAX,
-    ProcessMark,
+    Admission, ControlReply, ControlRequest, FileSystem, Heartbeat, HeartbeatReply, KeyTurn,
+    PROMISES_TOLD_MAX, ProcessMark,
 };
 use braid_wire::data::{DriveParts, ScrubState};
 use tokio::sync::watch;
@@ -210,6 +211,8 @@ impl Pulse {
         if beat == Beat::Renewed {
             core.revoked().handle_time(session.head().now_ms);
         }
+        let is_turned =
+            beat != Beat::OldTerm && self.handle_key(core, &reply.key).await.map_err(Stop::Fatal)?;
         if beat != Beat::OldTerm {
             self.told = Some(parts);
             self.session = Some(session);
@@ -227,7 +230,37 @@ impl Pulse {
             return Ok(INTERVAL_MIN);
         }
         self.tell(beat, was_serving, &reply, last);
-        Ok(self.interval)
+        // The manager is to hear soon that the key was turned: until then it makes capabilities with the one
+        // before.
+        Ok(if is_turned { INTERVAL_MIN } else { self.interval })
+    }
+
+    /// Turns the master key if the manager says so. If it was turned, takes note of when capabilities made
+    /// with the one before end. All that is stored before it is used. Returns true if the key was turned.
+    async fn handle_key(&mut self, core: &Core, on_record: &KeyTurn) -> Result<bool, DriveError> {
+        let Some(master) = &self.identity.master else { return Ok(false) };
+        if on_record.number != master.number {
+            return Ok(false);
+        }
+        let (master, is_turned) = match &on_record.next {
+            Some(random) => (master.turned(random), true),
+            None if master.is_open_ended() => {
+                let Some(now_ms) = core.manager_ms() else { return Ok(false) };
+                let left_ms = if on_record.at_once { 0 } else { CAPABILITY_MS };
+                (master.until(now_ms + left_ms), false)
+            }
+            None => return Ok(false),
+        };
+        self.identity.master = Some(master.clone());
+        if let Some(saving) = self.saving.take() {
+            saving.await??;
+        }
+        save(&self.directory, &self.identity).await?;
+        core.keys.handle_turn(&master);
+        if is_turned {
+            info!(drive = %self.identity.name, number = master.number, "the drive's key was turned");
+        }
+        Ok(is_turned)
     }
 
     /// The costs of the drive's parts, after what the disk did lately.
@@ -276,6 +309,7 @@ impl Pulse {
             parts: None,
             promises: core.gate.promises(PROMISES_TOLD_MAX),
             ended: self.ended.clone(),
+            key: self.identity.master.as_ref().map_or(0, |master| master.number),
         }
     }
 
@@ -333,10 +367,7 @@ impl Pulse {
     async fn connect(&mut self, core: &Core) -> Result<ControlSession, Stop> {
         let directory = &self.directory;
         let identity = &mut self.identity;
-        let Some(master) = &identity.master else {
-            return Err(Stop::Fatal(DriveError::NoToken(directory.path().to_owned())));
-        };
-        let credentials = Credentials::of_drive(identity.cluster, identity.drive, master);
+        let credentials = core.keys.credentials();
         let reply = (self.interval * 2).max(INTERVAL_FIRST);
         let limits = Limits { reply, stall: reply, connect: reply, ..core.settings.limits };
         match ControlSession::connect(&self.manager, credentials, &limits).await {

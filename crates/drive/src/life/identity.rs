@@ -18,6 +18,7 @@ use braid_wire::control::StateMark;
 use serde::{Deserialize, Serialize};
 
 use crate::error::DriveError;
+use crate::keys::{Former, MasterKey};
 
 /// The identity's file.
 const IDENTITY_FILE: &str = "drive.toml";
@@ -46,7 +47,7 @@ pub(crate) struct Identity {
     /// The manager's last address; `None`: it was never reached.
     pub(crate) manager: Option<String>,
     /// The key that all other keys of this drive are derived from.
-    pub(crate) master: Option<Key>,
+    pub(crate) master: Option<MasterKey>,
     /// True if the manager surely knows the drive.
     pub(crate) joined: bool,
     /// The highest epoch that the manager announced; 0: none yet.
@@ -74,6 +75,14 @@ struct Text {
     manager: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     master_key: Option<String>,
+    /// Number of the master key; absent in files of earlier releases: 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_number: Option<u32>,
+    /// The master key before the last turn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    former_key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    former_until_ms: Option<u64>,
     joined: bool,
     epoch: u64,
     was_out: bool,
@@ -271,12 +280,16 @@ impl Identity {
             ));
         }
         let id = |hex: &str| u128::from_str_radix(hex, 16).map_err(|_| format!("{hex} is not 32 hex digits"));
+        let former = text.former_key.as_deref().map(key_from_hex).transpose()?;
+        let former = former.map(|key| Former { key, until_ms: text.former_until_ms });
+        let number = text.key_number.unwrap_or(1);
+        let master = text.master_key.as_deref().map(key_from_hex).transpose()?;
         Ok(Identity {
             cluster: ClusterId(id(&text.cluster)?),
             drive: DriveId(id(&text.drive)?),
             name: text.name,
             manager: text.manager,
-            master: text.master_key.as_deref().map(key_from_hex).transpose()?,
+            master: master.map(|key| MasterKey { number, key, former }),
             joined: text.joined,
             epoch: text.epoch,
             was_out: text.was_out,
@@ -291,6 +304,8 @@ impl Identity {
     }
 
     fn text(&self) -> String {
+        let master = self.master.as_ref();
+        let former = master.and_then(|master| master.former.as_ref());
         let text = Text {
             format: FORMAT,
             release: Some(RELEASE.to_owned()),
@@ -298,7 +313,10 @@ impl Identity {
             drive: self.drive.to_string(),
             name: self.name.clone(),
             manager: self.manager.clone(),
-            master_key: self.master.as_ref().map(key_to_hex),
+            master_key: master.map(|master| key_to_hex(&master.key)),
+            key_number: master.map(|master| master.number).filter(|&number| number > 1),
+            former_key: former.map(|former| key_to_hex(&former.key)),
+            former_until_ms: former.and_then(|former| former.until_ms),
             joined: self.joined,
             epoch: self.epoch,
             was_out: self.was_out,
@@ -340,7 +358,7 @@ fn key_to_hex(key: &Key) -> String {
 }
 
 fn key_from_hex(hex: &str) -> Result<Key, String> {
-    let bad = || "master_key is not 64 hex digits".to_owned();
+    let bad = || "a key is not 64 hex digits".to_owned();
     let mut secret = [0; 32];
     if hex.len() != 2 * secret.len() || !hex.is_ascii() {
         return Err(bad());
@@ -372,7 +390,11 @@ mod tests {
             drive: DriveId(0xd1),
             name: "d \"1\"".to_owned(),
             manager: Some("127.0.0.1:7000".to_owned()),
-            master: Some(Key::new([0xab; 32])),
+            master: Some(MasterKey {
+                number: 3,
+                key: Key::new([0xab; 32]),
+                former: Some(Former { key: Key::new([0xcd; 32]), until_ms: Some(8) }),
+            }),
             joined: true,
             epoch: 7,
             was_out: false,

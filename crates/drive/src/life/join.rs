@@ -18,6 +18,7 @@ use tracing::{info, warn};
 use crate::device::gate::Gate;
 use crate::device::own_work::StoreTurns;
 use crate::error::DriveError;
+use crate::keys::{Former, MasterKey};
 use crate::life::config::Config;
 use crate::life::heartbeat::About;
 use crate::life::identity::{Directory, Identity};
@@ -128,8 +129,33 @@ pub(crate) async fn join(
     capacity_bytes: u64,
 ) -> Result<(), DriveError> {
     if identity.joined {
-        return Ok(());
+        // A drive whose key is not the one on record joins anew, if it was started with a token and the
+        // manager allows it.
+        let limits = &config.settings.limits;
+        if config.token.is_none() || !matches!(known(identity, manager, limits).await, Ok(false)) {
+            return Ok(());
+        }
+        warn!(%manager, "the manager does not accept the drive's key: joining anew with the token");
     }
+    let before = identity.clone();
+    let joined = try_for_long(directory, identity, manager, config, about, capacity_bytes).await;
+    if before.joined && joined.is_err() {
+        // Its own key may still be right: one that was not accepted is worth nothing.
+        *identity = before;
+        directory.save(identity)?;
+    }
+    joined
+}
+
+/// Tries to join for `config.settings.join_wait`.
+async fn try_for_long(
+    directory: &Directory,
+    identity: &mut Identity,
+    manager: &str,
+    config: &Config,
+    about: &About,
+    capacity_bytes: u64,
+) -> Result<(), DriveError> {
     let deadline = Instant::now() + config.settings.join_wait;
     let mut wait = RETRY_MIN;
     let mut told = None::<Instant>;
@@ -186,7 +212,10 @@ async fn attempt(
         ControlSession::connect(manager, credentials, limits).await.map_err(DriveError::Join)?;
     let binding = *session.binding();
     let nonce = *session.nonce();
-    identity.master = Some(Token::master_key(&token.secret, &binding, &nonce, identity.drive));
+    let key = Token::master_key(&token.secret, &binding, &nonce, identity.drive);
+    // Capabilities that were made with a former key have ended.
+    let former = identity.master.take().map(|master| Former { key: master.key, until_ms: Some(0) });
+    identity.master = Some(MasterKey { former, ..MasterKey::first(key) });
     identity.manager = Some(manager.to_owned());
     // Saved before the manager hears of the key: once the manager has stored the drive, the key must not be
     // lost.
@@ -203,6 +232,9 @@ async fn attempt(
     match session.call(&join.into()).await.map_err(DriveError::Join)? {
         ControlReply::Joined(joined) => {
             identity.name = joined.name;
+            if let Some(master) = &mut identity.master {
+                master.number = joined.key;
+            }
             identity.joined = true;
             directory.save(identity)?;
             info!(drive = %identity.name, id = %identity.drive, cluster = %identity.cluster, "joined");
@@ -220,7 +252,7 @@ async fn attempt(
 /// for the next try.
 async fn known(identity: &Identity, manager: &str, limits: &Limits) -> Result<bool, TransportError> {
     let Some(master) = &identity.master else { return Ok(false) };
-    let credentials = Credentials::of_drive(identity.cluster, identity.drive, master);
+    let credentials = master.credentials(identity.cluster, identity.drive);
     match ControlSession::connect(manager, credentials, limits).await {
         Ok(_) => Ok(true),
         Err(error @ TransportError::Refusal(_)) if may_pass(&error) => Err(error),

@@ -132,7 +132,7 @@ impl Lease {
 
 #[cfg(test)]
 mod tests {
-    use braid_wire::control::StateMark;
+    use braid_wire::control::{KeyTurn, StateMark};
 
     use super::*;
 
@@ -140,7 +140,9 @@ mod tests {
         let state = StateMark { term: 1, mark: 1, changes: 1 };
         let admission = Admission::Serve;
         let detail = String::new();
-        HeartbeatReply { lease_ms, admission, detail, instance: 1, state, epoch: 0, ended: Vec::new() }
+        let ended = Vec::new();
+        let key = KeyTurn::FIRST;
+        HeartbeatReply { lease_ms, admission, detail, instance: 1, state, epoch: 0, ended, key }
     }
 
     fn head(term: u64, now_ms: u64) -> ControlHead {

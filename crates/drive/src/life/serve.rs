@@ -21,6 +21,7 @@ use crate::damage::Damage;
 use crate::device::gate::{CloseOnDrop, Gate};
 use crate::device::rail::Rails;
 use crate::error::DriveError;
+use crate::keys::Keys;
 use crate::life::config::Config;
 use crate::life::heartbeat::{self, About, Pulse};
 use crate::life::identity::{Directory, Identity};
@@ -168,11 +169,10 @@ async fn calibrated(directory: &Arc<Directory>, config: &Config) -> Result<Calib
 }
 
 fn is_ready(identity: &Identity, manager: &str, address: SocketAddr, core: &Core) -> Ready {
-    let Identity { cluster, drive, name, master, .. } = identity;
-    let master = master.as_ref().expect("it has joined");
-    let credentials = Credentials::of_drive(*cluster, *drive, master);
+    let Identity { drive, name, .. } = identity;
     let name = name.clone();
     let manager = manager.to_owned();
+    let credentials = core.keys.credentials();
     let damage = Arc::clone(&core.damage);
     Ready { drive: *drive, name, address, manager, credentials, damage }
 }
@@ -335,18 +335,10 @@ fn core(
     let readmission = fence(identity.epoch);
     let lease = Lease::new(identity.seen.term);
     let identity = (identity.cluster, identity.drive);
-    let credentials = Credentials::of_drive(identity.0, identity.1, master);
-    let sisters = Sisters::new(manager.to_owned(), credentials, config.settings.limits);
+    let keys = Keys::new(identity.0, identity.1, master);
+    let sisters = Sisters::new(manager.to_owned(), keys.credentials(), config.settings.limits);
     let parts = (lease, readmission, scrub::load(directory), room, gate);
-    Ok(Core::new(
-        identity,
-        master,
-        store,
-        parts,
-        Forwarder::new(sisters),
-        calibration,
-        config.settings.clone(),
-    ))
+    Ok(Core::new(identity, keys, store, parts, Forwarder::new(sisters), calibration, config.settings.clone()))
 }
 
 async fn in_thread<T: Send + 'static>(

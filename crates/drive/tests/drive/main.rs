@@ -3,6 +3,7 @@
 mod at_once;
 mod caught_up;
 mod joining;
+mod keys;
 mod life;
 mod listing;
 mod over;

@@ -74,7 +74,7 @@ pub(crate) async fn remove(core: &Arc<Core>, asked: RemoveDrive) -> Result<(), R
             let (from, to) = key::of_drive(of, drive);
             tx.scan(&from, &to, usize::MAX)?.into_iter().for_each(|(row, _)| tx.delete(row));
         }
-        let rows = [key::drain, key::drive_count, key::receipt, key::parts, key::drive];
+        let rows = [key::drain, key::drive_count, key::receipt, key::parts, key::drive_key, key::drive];
         rows.into_iter().for_each(|row| tx.delete(row(drive)));
         Ok(())
     };

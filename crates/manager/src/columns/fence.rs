@@ -4,18 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use braid_layout::{Column, DriveId, FileId, Generation, ObjectId, PartitionId, VolumeId};
-use braid_meta::records::schema::{InodeRecord, PartitionRecord, SegmentRecord, key, table};
-use braid_meta::rules::grants::{self, CAPABILITY_MS, KEY_EPOCH_FIRST, OBJECT_VERSION};
+use braid_meta::records::schema::{InodeRecord, SegmentRecord};
+use braid_meta::rules::grants::{self, CAPABILITY_MS, OBJECT_VERSION};
 use braid_meta::rules::recovery::{ColumnState, Columns, Stamps, Survey, judge, part_for};
 use braid_meta::tree::shapes::from_spec;
 use braid_wire::control::Grant;
 use braid_wire::data::{
-    Address, Attributes, Create, DriveReply, DriveRequest, Expect, Fence, FenceReply, GetAttributes, Listing,
-    PartitionSet, Remove, VERSIONS_UNITS_MAX, Verdict, Versions, VersionsReply,
+    Address, Attributes, Create, DriveReply, DriveRequest, Fence, FenceReply, GetAttributes, Listing, Remove,
+    VERSIONS_UNITS_MAX, Verdict, Versions, VersionsReply,
 };
 use braid_wire::{Reason, Refusal};
 use tokio::task::JoinSet;
 
+use crate::columns::calls::unexpected;
+use crate::columns::partitions::make_partition;
 use crate::core::Core;
 use crate::drive_calls::CallError;
 
@@ -136,77 +138,6 @@ pub(crate) async fn tell(
     }
 }
 
-/// Makes a volume's partition on a drive, and records that it is there.
-pub(crate) async fn make_partition(
-    core: &Arc<Core>,
-    drive: DriveId,
-    volume: VolumeId,
-) -> Result<(), CallError> {
-    let request = PartitionSet {
-        partition: volume.into(),
-        expect: Expect::Absent,
-        quota_bytes: 0,
-        key_epoch: KEY_EPOCH_FIRST,
-        term: core.term(),
-    };
-    match drive_call(core, drive, &request.into()).await {
-        // A partition that exists already is as good.
-        Ok(_) => {}
-        Err(CallError::Refused(refusal)) if refusal.reason == Reason::Exists => {}
-        Err(error) => return Err(error),
-    }
-    let stored = core
-        .write(move |_, tx| {
-            // If the volume was removed meanwhile, its partition must be removed again.
-            if tx.get(&key::volume(volume))?.is_some() {
-                let record = PartitionRecord { key_epoch: KEY_EPOCH_FIRST };
-                tx.set(key::partition(table::PARTITION, drive, volume), &record);
-            } else {
-                tx.mark(key::partition(table::PARTITION_REMOVAL, drive, volume));
-            }
-            Ok(())
-        })
-        .await;
-    stored.map_err(CallError::Refused)
-}
-
-/// Sends a request about the drive itself.
-pub(crate) async fn drive_call(
-    core: &Core,
-    drive: DriveId,
-    request: &DriveRequest,
-) -> Result<DriveReply, CallError> {
-    let (address, grant) = {
-        let now_ms = core.now_ms();
-        let table = core.drives();
-        let known = table
-            .drive(drive)
-            .ok_or_else(|| CallError::Unreachable("the manager does not know its drive".to_owned()))?;
-        let grant = grants::for_drive(&known.record.master, drive, now_ms + CAPABILITY_MS);
-        (known.record.address.clone(), grant)
-    };
-    core.drive_calls.call(drive, &address, &grant, request).await
-}
-
-/// Sends a request about a partition.
-pub(crate) async fn partition_call(
-    core: &Core,
-    drive: DriveId,
-    partition: PartitionId,
-    request: &DriveRequest,
-) -> Result<DriveReply, CallError> {
-    let (address, grant) = {
-        let now_ms = core.now_ms();
-        let table = core.drives();
-        let known = table
-            .drive(drive)
-            .ok_or_else(|| CallError::Unreachable("the manager does not know its drive".to_owned()))?;
-        let grant = grants::for_partition(&known.record.master, drive, partition, now_ms + CAPABILITY_MS);
-        (known.record.address.clone(), grant)
-    };
-    core.drive_calls.call(drive, &address, &grant, request).await
-}
-
 async fn judge_some(
     core: &Arc<Core>,
     file: FileId,
@@ -304,7 +235,6 @@ impl Target {
             let expires_ms = now_ms + CAPABILITY_MS;
             grants::for_object(
                 &record.master,
-                KEY_EPOCH_FIRST,
                 drive,
                 partition,
                 segment.object,
@@ -453,8 +383,4 @@ pub(crate) fn is_lost(error: &CallError) -> bool {
 
 fn is_missing(refusal: &Refusal) -> bool {
     matches!(refusal.reason, Reason::NoObject | Reason::NoPartition)
-}
-
-pub(crate) fn unexpected(reply: &DriveReply) -> CallError {
-    CallError::Unreachable(format!("it answers {}, which does not fit the request", reply.name()))
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use braid_layout::{DriveId, FileId, Generation, ObjectId, PartitionId, VolumeId};
 use braid_meta::records::inodes;
 use braid_meta::records::schema::{LeftRecord, RemoveRecord, key, table};
-use braid_meta::rules::grants::{self, CAPABILITY_MS, KEY_EPOCH_FIRST};
+use braid_meta::rules::grants::{self, CAPABILITY_MS};
 use braid_wire::control::Grant;
 use braid_wire::data::{Address, DriveReply, DriveRequest, Remove};
 use braid_wire::{Reason, Refusal};
@@ -161,7 +161,6 @@ fn removal(
         let expires_ms = now_ms + CAPABILITY_MS;
         let grant = grants::for_object(
             &known.record.master,
-            KEY_EPOCH_FIRST,
             drive,
             partition,
             object,

@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 
 use braid_layout::{Column, DriveId, FileId, Generation, PartitionId};
 use braid_meta::records::schema::SegmentRecord;
-use braid_meta::rules::grants::{self, CAPABILITY_MS, KEY_EPOCH_FIRST};
+use braid_meta::rules::grants::{self, CAPABILITY_MS};
 use braid_wire::control::ShapeSpec;
-use braid_wire::data::{Address, DriveReply, DriveRequest, GetAttributes, List, ListedObject};
+use braid_wire::data::{
+    Address, DriveReply, DriveRequest, GetAttributes, List, ListedObject, PartitionAttributes,
+};
 use braid_wire::{Reason, Refusal};
 
-use crate::columns::fence::{drive_call, partition_call, unexpected};
+use crate::columns::calls::{drive_call, partition_call, unexpected};
 use crate::core::Core;
 use crate::drive_calls::CallError;
 
@@ -21,15 +23,13 @@ const PAGE: u32 = 4096;
 pub(crate) type Listed = BTreeMap<(u32, Column), (DriveId, ListedObject)>;
 
 /// Lists the partitions on a drive.
-pub(crate) async fn partitions(core: &Core, drive: DriveId) -> Result<Vec<PartitionId>, CallError> {
-    let mut partitions: Vec<PartitionId> = Vec::new();
+pub(crate) async fn partitions(core: &Core, drive: DriveId) -> Result<Vec<PartitionAttributes>, CallError> {
+    let mut partitions: Vec<PartitionAttributes> = Vec::new();
     loop {
-        let after = partitions.last().map_or(0, |last| last.0);
+        let after = partitions.last().map_or(0, |last| last.partition.0);
         match drive_call(core, drive, &request(Address::DRIVE.partition, after)).await? {
             DriveReply::PartitionList(reply) if reply.partitions.is_empty() => return Ok(partitions),
-            DriveReply::PartitionList(reply) => {
-                partitions.extend(reply.partitions.iter().map(|attributes| attributes.partition));
-            }
+            DriveReply::PartitionList(reply) => partitions.extend(reply.partitions),
             other => return Err(unexpected(&other)),
         }
     }
@@ -66,7 +66,6 @@ pub(crate) async fn layout(
         let expires_ms = now_ms + CAPABILITY_MS;
         let grant = grants::for_object(
             &known.record.master,
-            KEY_EPOCH_FIRST,
             drive,
             partition,
             listed.object,

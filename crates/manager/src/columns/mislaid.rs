@@ -19,7 +19,8 @@ use braid_meta::records::{columns, inodes};
 use braid_wire::data::{Scrub, ScrubAct};
 use braid_wire::{Reason, Refusal};
 
-use crate::columns::fence::{Target, drive_call};
+use crate::columns::calls::drive_call;
+use crate::columns::fence::Target;
 use crate::columns::procedure::{Cause, too_many_away};
 use crate::columns::{column_changes, live_out};
 use crate::core::Core;

@@ -99,7 +99,8 @@ impl Orphans {
 async fn look_through(core: &Arc<Core>, drive: DriveId) -> Result<Option<u64>, CallError> {
     let mut found = 0;
     let mut objects = 0;
-    for partition in listing::partitions(core, drive).await? {
+    for there in listing::partitions(core, drive).await? {
+        let partition = there.partition;
         let mut after = 0;
         loop {
             let began = Instant::now();

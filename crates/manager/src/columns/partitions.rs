@@ -1,4 +1,8 @@
-//! Partitions of volumes on drives, and the quotas that drives have for them.
+//! Partitions of volumes on drives: their quotas there, and the epochs of their working keys.
+//!
+//! A capability is made with the epoch that its drive has confirmed. When a volume's keys are turned, each
+//! drive is told; it goes on accepting the epoch before, and the record follows its answer. So no capability
+//! is refused on the way.
 //!
 //! A volume's quota holds by what its writers are given. The quota of a partition is there for clients and
 //! managers that err: it is far above what a drive can hold of the volume.
@@ -7,14 +11,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_layout::{DriveId, VolumeId};
-use braid_meta::records::schema::{VolumeRecord, key, table};
-use braid_meta::rules::grants::KEY_EPOCH_FIRST;
-use braid_meta::tree::volumes;
+use braid_meta::records::schema::{PartitionRecord, VolumeRecord, key, table};
+use braid_meta::records::tx::Tx;
+use braid_meta::tree::{keys, volumes};
 use braid_wire::data::{Expect, PartitionSet};
+use braid_wire::{Reason, Refusal};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::columns::fence::{drive_call, make_partition};
+use crate::columns::calls::drive_call;
+use crate::columns::listing;
 use crate::core::Core;
 use crate::drive_calls::CallError;
 
@@ -46,40 +52,115 @@ fn partition_quota(volume: &VolumeRecord) -> u64 {
     }
 }
 
-/// Tells a drive the quotas of its partitions: those that have changed, or all, if it has started anew and
-/// may have an older state.
-pub(crate) async fn tell_quotas(core: &Arc<Core>, drive: DriveId, all: bool) -> Result<(), CallError> {
+/// The values that a partition is to have at a drive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Wanted {
+    volume: VolumeId,
+    quota_bytes: u64,
+    key_epoch: u32,
+}
+
+impl Wanted {
+    /// The values for a volume's partitions; `None`: there is no such volume.
+    fn of(tx: &Tx, volume: VolumeId) -> Result<Option<Wanted>, Refusal> {
+        let Some(record) = tx.record::<VolumeRecord>(&key::volume(volume))? else { return Ok(None) };
+        let key_epoch = keys::of_volume(tx, volume)?.epoch;
+        Ok(Some(Wanted { volume, quota_bytes: partition_quota(&record), key_epoch }))
+    }
+}
+
+/// Makes a volume's partition on a drive, and records that it is there.
+pub(crate) async fn make_partition(
+    core: &Arc<Core>,
+    drive: DriveId,
+    volume: VolumeId,
+) -> Result<(), CallError> {
+    let wanted = core.read(move |_, tx| Wanted::of(tx, volume)).await.map_err(CallError::Refused)?;
+    let Some(wanted) = wanted else { return Ok(()) };
+    let Wanted { quota_bytes, key_epoch, .. } = wanted;
+    let partition = volume.into();
+    let term = core.term();
+    let request = PartitionSet { partition, expect: Expect::Absent, quota_bytes, key_epoch, term };
+    match drive_call(core, drive, &request.into()).await {
+        Ok(_) => record(core, drive, wanted).await,
+        // A partition that exists already is as good, but its values may be older.
+        Err(CallError::Refused(refusal)) if refusal.reason == Reason::Exists => {
+            tell(core, drive, wanted).await
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Tells a drive the quotas and key epochs of its partitions that have changed.
+pub(crate) async fn tell_partitions(core: &Arc<Core>, drive: DriveId) -> Result<(), CallError> {
     let due = core
         .read(move |_, tx| {
             let mut due = Vec::new();
             for volume in volumes::all(tx)? {
+                let there = key::partition(table::PARTITION, drive, volume.volume);
+                let Some(there) = tx.record::<PartitionRecord>(&there)? else { continue };
                 let told = tx.record(&key::partition(table::PARTITION_QUOTA, drive, volume.volume))?;
-                let told: u64 = told.unwrap_or(0);
-                let wanted = partition_quota(&volume);
-                let is_there = tx.get(&key::partition(table::PARTITION, drive, volume.volume))?.is_some();
-                if is_there && (told != wanted || all) {
-                    due.push((volume.volume, wanted));
+                let Some(wanted) = Wanted::of(tx, volume.volume)? else { continue };
+                if told.unwrap_or(0) != wanted.quota_bytes || there.key_epoch != wanted.key_epoch {
+                    due.push(wanted);
                 }
             }
             Ok(due)
         })
         .await
         .map_err(CallError::Refused)?;
-    for (volume, quota_bytes) in due {
-        let partition = volume.into();
-        let term = core.term();
-        let expect = Expect::Present;
-        let request = PartitionSet { partition, expect, quota_bytes, key_epoch: KEY_EPOCH_FIRST, term };
-        drive_call(core, drive, &request.into()).await?;
-        let told = core.write(move |_, tx| {
-            let row = key::partition(table::PARTITION_QUOTA, drive, volume);
-            match quota_bytes {
-                0 => tx.delete(row),
-                _ => tx.set(row, &quota_bytes),
-            }
-            Ok(())
-        });
-        told.await.map_err(CallError::Refused)?;
+    for wanted in due {
+        tell(core, drive, wanted).await?;
     }
     Ok(())
+}
+
+/// Sets the values of a partition that is there, and records them.
+async fn tell(core: &Arc<Core>, drive: DriveId, wanted: Wanted) -> Result<(), CallError> {
+    let Wanted { volume, quota_bytes, key_epoch } = wanted;
+    let partition = volume.into();
+    let term = core.term();
+    let request = PartitionSet { partition, expect: Expect::Present, quota_bytes, key_epoch, term };
+    match drive_call(core, drive, &request.into()).await {
+        Ok(_) => record(core, drive, wanted).await,
+        // The drive's keys were turned after this state was copied: the volume's keys follow, on all drives.
+        Err(CallError::Refused(refusal)) if refusal.reason == Reason::StaleKey => {
+            let there = listing::partitions(core, drive).await?;
+            let there = there.into_iter().find(|there| there.partition == partition);
+            let Some(there) = there.filter(|there| there.key_epoch > key_epoch) else {
+                return Err(CallError::Refused(refusal));
+            };
+            let now_ms = core.now_ms();
+            let follow = core.write(move |_, tx| keys::follow_drive(tx, volume, there.key_epoch, now_ms));
+            follow.await.map_err(CallError::Refused)?;
+            core.wake.notify_waiters();
+            record(
+                core,
+                drive,
+                Wanted { key_epoch: there.key_epoch, quota_bytes: there.quota_bytes, ..wanted },
+            )
+            .await
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Records what a drive has for a partition.
+async fn record(core: &Arc<Core>, drive: DriveId, has: Wanted) -> Result<(), CallError> {
+    let Wanted { volume, quota_bytes, key_epoch } = has;
+    let stored = core.write(move |_, tx| {
+        // If the volume was removed meanwhile, its partition must be removed again.
+        if tx.get(&key::volume(volume))?.is_none() {
+            tx.mark(key::partition(table::PARTITION_REMOVAL, drive, volume));
+            return Ok(());
+        }
+        tx.set(key::partition(table::PARTITION, drive, volume), &PartitionRecord { key_epoch });
+        let row = key::partition(table::PARTITION_QUOTA, drive, volume);
+        match quota_bytes {
+            0 => tx.delete(row),
+            _ => tx.set(row, &quota_bytes),
+        }
+        Ok(())
+    });
+    stored.await.map_err(CallError::Refused)
 }

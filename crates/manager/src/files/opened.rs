@@ -11,7 +11,7 @@ use braid_wire::Refusal;
 use braid_wire::control::{DriveState, Opened};
 
 use crate::asker::asker;
-use crate::columns::fence::make_partition;
+use crate::columns::partitions::make_partition;
 use crate::core::Core;
 use crate::files::reach::{Need, with_reach};
 use crate::rates::under;

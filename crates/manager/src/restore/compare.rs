@@ -152,7 +152,8 @@ async fn partitions(core: &Core, drives: &[DriveId]) -> Result<BTreeSet<Partitio
     let mut partitions = BTreeSet::new();
     for &drive in drives {
         let found = listing::partitions(core, drive).await;
-        partitions.extend(found.map_err(|error| cannot_be_asked(core, drive, &error))?);
+        let found = found.map_err(|error| cannot_be_asked(core, drive, &error))?;
+        partitions.extend(found.iter().map(|there| there.partition));
     }
     Ok(partitions)
 }

@@ -6,9 +6,7 @@ use std::sync::Arc;
 use braid_layout::{ClientId, DriveId};
 use braid_meta::rules::operations::Operation;
 use braid_wire::capability::Key;
-use braid_wire::control::{
-    ControlReply, ControlRequest, Done, JoinDriveReply, ReplaceDriveReply, RequestHead,
-};
+use braid_wire::control::{ControlReply, ControlRequest, Done, ReplaceDriveReply, RequestHead};
 use braid_wire::token::Standing;
 use braid_wire::{Reason, Refusal};
 
@@ -18,7 +16,9 @@ use crate::core::Core;
 use crate::files::{endings, layouts, opens};
 use crate::rates::{qualify, reserve};
 use crate::restore::{backup, compare};
-use crate::sessions::{bulk, callbacks, locking, members, names, operation_turns, scrub, sisters, status};
+use crate::sessions::{
+    bulk, callbacks, keys, locking, members, names, operation_turns, scrub, sisters, status,
+};
 
 /// The peer of a session.
 #[derive(Clone)]
@@ -60,6 +60,7 @@ pub(crate) async fn answer(
         core.leadership().serving()?;
     }
     let client = if matches!(caller, Caller::Client) { head.client } else { ClientId::NONE };
+    core.clients().check(client)?;
     if !rules.is_operation {
         let asked = Asked { caller, head, operation: None };
         return asked_by(client, handle(core, asked, request)).await;
@@ -165,7 +166,7 @@ async fn handle(
 
         R::JoinDrive(join) => {
             let (drive, master) = asked.joining()?;
-            Ok(JoinDriveReply { name: members::join(core, drive, master, join).await? }.into())
+            Ok(members::join(core, drive, master, join).await?.into())
         }
         R::Heartbeat(beat) => Ok(members::heartbeat(core, asked.drive()?, beat).await?.into()),
         R::ReplaceDrive(replace) => {
@@ -177,6 +178,11 @@ async fn handle(
         R::Sisters(sisters) => Ok(sisters::find(core, asked.drive()?, sisters).await?.into()),
         R::DrainDrive(drain) => Ok(drain::drain(core, drain).await?.into()),
         R::RemoveDrive(remove) => done(drain::remove(core, remove).await),
+
+        R::KeyRotate(rotate) => done(keys::rotate(core, asked.once()?, rotate).await),
+        R::Keys(_) => Ok(keys::list(core).await?.into()),
+        R::RevokeFile(revoke) => done(keys::revoke_file(core, revoke).await),
+        R::RevokeClient(revoke) => done(keys::revoke_client(core, asked.once()?, revoke).await),
 
         R::StaleFiles(stale) => Ok(heal::stale_files(core, stale).await?.into()),
         R::BeginHeal(begin) => Ok(heal::begin(core, asked.drive()?, begin).await?.into()),

@@ -190,6 +190,16 @@ async fn end(core: &Arc<Core>, session: LockSession) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Ends all sessions of a client that was shut out.
+pub(crate) async fn end_all_of(core: &Arc<Core>, client: ClientId) -> Result<(), Refusal> {
+    let _alone = core.locking.alone.lock().await;
+    let sessions = core.locking.locks().former(client, LockSession::NONE);
+    for session in sessions {
+        end(core, session).await?;
+    }
+    Ok(())
+}
+
 /// Ends the leases under which a client may have written what its locks guarded: so none of its writes
 /// reaches a drive after those of the next holder.
 async fn fence(core: &Arc<Core>, session: LockSession) -> Result<(), Refusal> {

@@ -3,24 +3,26 @@
 use std::sync::Arc;
 
 use braid_layout::DriveId;
-use braid_meta::records::schema::{DriveRecord, key, table};
+use braid_meta::records::schema::{DriveKeyRecord, DriveRecord, key, table};
 use braid_meta::records::tx::Tx;
 use braid_meta::rules::admission::{Last, Ruling};
 use braid_meta::rules::drives::{DRIVES_MAX, no_drive};
 use braid_meta::rules::leadership::{Leadership, Seen};
+use braid_meta::tree::keys;
 use braid_meta::tree::names::check_label;
 use braid_transport::host;
 use braid_transport::process::Presence;
 use braid_wire::capability::Key;
 use braid_wire::control::{
-    Admission, DriveState, ENDED_TOLD_MAX, Heartbeat, HeartbeatReply, JoinDrive, LABEL_BYTES_MAX,
-    PATH_BYTES_MAX, PROMISES_TOLD_MAX, ProcessMark,
+    Admission, DriveState, ENDED_TOLD_MAX, Heartbeat, HeartbeatReply, JoinDrive, JoinDriveReply, KeyTurn,
+    LABEL_BYTES_MAX, PATH_BYTES_MAX, PROMISES_TOLD_MAX, ProcessMark,
 };
 use braid_wire::data::DriveParts;
 use braid_wire::{Reason, Refusal};
 
 use crate::core::{Core, set_record};
 use crate::restore::terms::{RESTORED_LATER_MS, begin_term, is_of_lost_state};
+use crate::sessions::keys::handle_heartbeat as handle_key;
 
 /// Maximum length of the address that a drive reports, in bytes: a name of 253, a colon and a port.
 pub const ADDRESS_BYTES_MAX: usize = 259;
@@ -52,7 +54,7 @@ pub async fn join(
     drive: DriveId,
     master: Key,
     request: JoinDrive,
-) -> Result<String, Refusal> {
+) -> Result<JoinDriveReply, Refusal> {
     check_facts(&[
         ("address", &request.address, ADDRESS_BYTES_MAX),
         ("host", &request.host, LABEL_BYTES_MAX),
@@ -60,14 +62,28 @@ pub async fn join(
         ("directory", &request.directory, PATH_BYTES_MAX),
     ])?;
     let join = move |core: &Core, tx: &mut Tx| join_tx(tx, drive, master, request, core.now_ms());
-    let joined = |core: &Core, (record, renamed): &(DriveRecord, Option<DriveRecord>)| {
+    let joined = |core: &Core, joined: &Joined| {
         let mut table = core.drives();
-        renamed.iter().for_each(|record| table.set_record(record.clone()));
-        table.insert(record.clone());
+        joined.renamed.iter().for_each(|record| table.set_record(record.clone()));
+        let drive = joined.record.drive;
+        if table.drive(drive).is_some() {
+            table.set_record(joined.record.clone());
+        } else {
+            table.insert(joined.record.clone());
+        }
+        table.set_keys(drive, joined.keys.clone());
     };
-    let (record, _) = core.write_then(join, joined).await?;
+    let Joined { record, keys, .. } = core.write_then(join, joined).await?;
     tracing::info!(name = %record.name, drive = %record.drive, address = %record.address, "a drive joined");
-    Ok(record.name)
+    Ok(JoinDriveReply { name: record.name, key: keys.turn.number })
+}
+
+/// The result of a join.
+struct Joined {
+    record: DriveRecord,
+    keys: DriveKeyRecord,
+    /// The replaced drive whose name the drive has taken.
+    renamed: Option<DriveRecord>,
 }
 
 /// Answers a heartbeat.
@@ -89,6 +105,7 @@ pub async fn heartbeat(core: &Arc<Core>, drive: DriveId, beat: Heartbeat) -> Res
         (table.state(drive, now_ms), table.drive(drive).map(|known| known.record.clone()))
     };
     let known = known.ok_or_else(unknown)?;
+    let known = handle_key(core, known, beat.key).await?;
     if known.replaced_by != DriveId(0) {
         core.drives().heartbeat(drive, &beat, core.running_ms());
         return Ok(no_lease(core, &known, &beat, Admission::Replaced, "it was replaced".to_owned()));
@@ -199,7 +216,8 @@ fn no_lease(
     // older copy, the right state would later be taken for older.
     let state = if core.leadership().may_be_remembered() { core.mark() } else { beat.seen.clone() };
     let ended = core.ended_rates().to_tell(core.now_ms());
-    HeartbeatReply { lease_ms: 0, admission, detail, instance, state, epoch: beat.epoch, ended }
+    let key = core.drives().drive(record.drive).map_or(KeyTurn::FIRST, |known| known.keys.turn.clone());
+    HeartbeatReply { lease_ms: 0, admission, detail, instance, state, epoch: beat.epoch, ended, key }
 }
 
 /// Compares the mark that the drive has seen with this state. The inner `Err` says why the drive gets no
@@ -309,15 +327,16 @@ fn elsewhere(core: &Core, drive: DriveId) -> String {
     format!("{process} on {} in {} is drive {}", record.host, record.directory, record.name)
 }
 
-/// Stores what a drive reported of itself. Fields that are decided elsewhere (its replacement, name, rack,
-/// process, log position) are not touched: they may have been stored since this copy of the record was made,
+/// Stores what a drive reported of itself. Fields that are decided elsewhere (its replacement, name, key,
+/// rack, process, log position) are not touched: they may have been stored since this copy of the record was made,
 /// and must not be undone.
 fn store_heard(tx: &mut Tx, heard: DriveRecord) -> Result<DriveRecord, Refusal> {
     let key = key::drive(heard.drive);
     // The drive may have been taken out of the cluster since.
     let known = tx.record::<DriveRecord>(&key)?.ok_or_else(|| no_drive(&heard.name))?;
-    let DriveRecord { name, replaced_by, rack, instance, stored, start, log, behind, .. } = known;
-    let record = DriveRecord { name, replaced_by, rack, instance, stored, start, log, behind, ..heard };
+    let DriveRecord { name, master, replaced_by, rack, instance, stored, start, log, behind, .. } = known;
+    let record =
+        DriveRecord { name, master, replaced_by, rack, instance, stored, start, log, behind, ..heard };
     tx.set(key, &record);
     Ok(record)
 }
@@ -328,17 +347,34 @@ fn join_tx(
     master: Key,
     request: JoinDrive,
     now_ms: u64,
-) -> Result<(DriveRecord, Option<DriveRecord>), Refusal> {
+) -> Result<Joined, Refusal> {
     if drive == DriveId(0) {
         return Err(Refusal::new(Reason::Malformed, "a drive cannot have the identity 0"));
     }
     let all: Vec<DriveRecord> =
         tx.records(&key::all(table::DRIVE), usize::MAX)?.into_iter().map(|(_, record)| record).collect();
     let before = all.iter().find(|record| record.drive == drive);
-    if before.is_some_and(|record| record.confirmed) {
-        let detail =
-            format!("drive {drive} has joined already: start it without a token; it has a key of its own");
-        return Err(Refusal::new(Reason::NotAllowed, detail));
+    if let Some(known) = before.filter(|record| record.confirmed) {
+        if !keys::of_drive(tx, drive)?.may_rejoin {
+            let name = &known.name;
+            let detail = format!(
+                "drive {name} has joined already, and has a key of its own: start it without a token; if its directory \
+                 was put back from an older copy, let it join anew (braid key rejoin {name})"
+            );
+            return Err(Refusal::new(Reason::NotAllowed, detail));
+        }
+        let keys = keys::rejoined(tx, drive, now_ms)?;
+        let JoinDrive { address, host, directory, .. } = request;
+        // It may lose its answer, and join once more: until its first heartbeat it may.
+        let record = DriveRecord { master, confirmed: false, address, host, directory, ..known.clone() };
+        tx.set(key::drive(drive), &record);
+        return Ok(Joined { record, keys, renamed: None });
+    }
+    let keys = keys::of_drive(tx, drive)?;
+    if let Some(known) = before.filter(|_| keys.turn.number > 1) {
+        let record = DriveRecord { master, ..known.clone() };
+        tx.set(key::drive(drive), &record);
+        return Ok(Joined { record, keys, renamed: None });
     }
     let serving = all.iter().filter(|record| record.replaced_by == DriveId(0)).count();
     if before.is_none() && serving >= DRIVES_MAX {
@@ -385,7 +421,7 @@ fn join_tx(
         behind: false,
     };
     tx.set(key::drive(drive), &record);
-    Ok((record, renamed))
+    Ok(Joined { record, keys, renamed })
 }
 
 /// The first `drive-N` that no drive has, replaced or not.
@@ -415,7 +451,7 @@ mod tests {
             pid: 1,
             capacity_bytes: 1,
         };
-        let joined = db.write(|tx| join_tx(tx, DriveId(1), Key::new([1; 32]), request, 5)).unwrap().0;
+        let joined = db.write(|tx| join_tx(tx, DriveId(1), Key::new([1; 32]), request, 5)).unwrap().record;
         // The heartbeat's copy is made, then the drive is replaced and renamed, then the copy is stored.
         let heard = DriveRecord { address: "b:2".into(), confirmed: true, ..joined.clone() };
         db.write(|tx| {

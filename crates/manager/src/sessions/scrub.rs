@@ -7,7 +7,7 @@ use braid_wire::control::{CalibrateDrive, CalibrateDriveReply, DriveState, Scrub
 use braid_wire::data::{Calibrate, DriveReply, DriveRequest, Scrub, ScrubAct};
 use braid_wire::{Reason, Refusal};
 
-use crate::columns::fence::drive_call;
+use crate::columns::calls::drive_call;
 use crate::core::Core;
 use crate::drive_calls::CallError;
 

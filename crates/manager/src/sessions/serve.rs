@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use crate::core::Core;
 use crate::sessions::dispatch::{Caller, answer};
 use crate::sessions::session_slots::Visitor;
+use braid_meta::tree::keys::key_of;
 
 /// Serves until the task is dropped; the sessions end with it.
 pub async fn serve(core: Arc<Core>, listener: Listener) {
@@ -66,6 +67,7 @@ async fn session(core: Arc<Core>, stream: Stream) {
 }
 
 async fn conversation(core: &Arc<Core>, stream: Stream) -> Result<(), TransportError> {
+    let address = stream.address().to_owned();
     let hello = Hello {
         role: PeerRole::Manager,
         version_min: WIRE_VERSION,
@@ -88,6 +90,9 @@ async fn conversation(core: &Arc<Core>, stream: Stream) -> Result<(), TransportE
         }
     };
     while let Some(Asked { number, head, request }) = peer.next(|| core.head()).await? {
+        if peer.standing == Standing::Client {
+            core.clients().handle_request(head.client, &address, core.running_ms());
+        }
         if matches!(request, Ok(ControlRequest::Watch(_))) {
             // Each mount waits for news all the time: such sessions must not take the slots of busier ones.
             peer.rest();
@@ -109,10 +114,23 @@ fn secret_of(core: &Core, asker: &Authenticate) -> Result<Key, Refusal> {
         Standing::Join => Ok(core.cluster.join_secret.clone()),
         Standing::Drive => {
             let table = core.drives();
-            let known = table.drive(asker.drive).map(|drive| Token::drive_secret(&drive.record.master));
-            known.ok_or_else(|| {
-                Refusal::new(Reason::BadToken, format!("drive {} has not joined this cluster", asker.drive))
-            })
+            let Some(known) = table.drive(asker.drive) else {
+                let detail = format!("drive {} has not joined this cluster", asker.drive);
+                return Err(Refusal::new(Reason::BadToken, detail));
+            };
+            let turn = &known.keys.turn;
+            let master = key_of(&known.record.master, turn, asker.key);
+            let master = master.ok_or_else(|| {
+                let name = &known.record.name;
+                let detail = format!(
+                    "drive {name} has key number {}, and number {} is on record: its directory, or the manager's state, \
+                     was put back from before the key was turned. Let it join anew (braid key rejoin {name}), and \
+                     start it with a join token",
+                    asker.key, turn.number
+                );
+                Refusal::new(Reason::BadToken, detail)
+            })?;
+            Ok(Token::drive_secret(&master))
         }
     }
 }

@@ -135,7 +135,7 @@ mod tests {
             (Standing::Join, JOINING_MAX / 2, "drives that join"),
             (Standing::Drive, 1, "sessions of drives"),
         ] {
-            let asker = Authenticate { standing, drive: DriveId(1), nonce: [0; 16], proof: [0; 32] };
+            let asker = Authenticate { standing, drive: DriveId(1), key: 0, nonce: [0; 16], proof: [0; 32] };
             let place = || slots.place(visitor, &asker);
             let taken: Vec<ConnectionSlot> = (0..places).map(|_| place().expect("one is free")).collect();
             // None of the sessions is idle, so none gives way.
@@ -155,7 +155,8 @@ mod tests {
     fn a_drives_heartbeats_have_a_place_beside_its_busy_sessions_and_broken_ones() {
         let slots = SessionSlots::of(64, 64);
         let visitor = Visitor { holder: Holder::at([10, 0, 0, 1].into()), origin: Origin::Elsewhere };
-        let asker = |drive| Authenticate { standing: Standing::Drive, drive, nonce: [0; 16], proof: [0; 32] };
+        let asker =
+            |drive| Authenticate { standing: Standing::Drive, drive, key: 1, nonce: [0; 16], proof: [0; 32] };
         // The drive's healer has two sessions, and one asks for its sisters; each has a broken one before it.
         let busy: Vec<ConnectionSlot> =
             (0..6).map(|_| slots.place(visitor, &asker(DriveId(1))).expect("one is free")).collect();

@@ -43,6 +43,7 @@ pub(crate) fn beat(start: u64, instance: u64) -> Heartbeat {
         parts: None,
         promises: Vec::new(),
         ended: Vec::new(),
+        key: 1,
     }
 }
 

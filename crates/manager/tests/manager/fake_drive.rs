@@ -170,7 +170,7 @@ impl FakeDrive {
         &self,
         request: impl Into<ControlRequest>,
     ) -> Result<ControlReply, TransportError> {
-        let credentials = Credentials::of_drive(self.cluster, self.id, &self.master);
+        let credentials = Credentials::of_drive(self.cluster, self.id, 1, &self.master);
         let mut session = ControlSession::connect(&self.manager, credentials, &Limits::default()).await?;
         session.call(&request.into()).await
     }
@@ -423,6 +423,8 @@ fn answer(
         now_ms: drive.serves().then_some(0), // expiry is the real drive's to test
         working_key: &working_key,
         key_epoch: &key_epoch,
+        key_number: 1,
+        former: None,
     };
     let (seal, g, reply) = match authorise(&scene, sequence, header, body) {
         Ok(verified) => {
@@ -465,7 +467,7 @@ fn parts() -> DriveParts {
 }
 
 async fn beat(drive: &FakeDrive, address: &str, restarted: &mut bool) -> Result<(), TransportError> {
-    let credentials = Credentials::of_drive(drive.cluster, drive.id, &drive.master);
+    let credentials = Credentials::of_drive(drive.cluster, drive.id, 1, &drive.master);
     let mut session = ControlSession::connect(&drive.manager, credentials, &Limits::default()).await?;
     let mut ended = Vec::new();
     while !drive.state().silent {
@@ -499,6 +501,7 @@ async fn beat(drive: &FakeDrive, address: &str, restarted: &mut bool) -> Result<
             parts: Some(parts()),
             promises: Vec::new(),
             ended: ended.clone(),
+            key: 1,
         };
         let sent = tokio::time::Instant::now();
         if let ControlReply::Heartbeat(reply) = session.call(&beat.into()).await? {

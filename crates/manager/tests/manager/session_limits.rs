@@ -68,7 +68,7 @@ async fn what_a_drive_tells_of_itself_has_bounds() {
         assert_eq!(refusal, Reason::Malformed);
     }
     session.call(&good.clone().into()).await.unwrap();
-    let credentials = Credentials::of_drive(manager.ready.cluster, id, &master);
+    let credentials = Credentials::of_drive(manager.ready.cluster, id, 1, &master);
     let mut session =
         ControlSession::connect(&manager.ready.address, credentials, &Limits::default()).await.unwrap();
     let beat = Heartbeat {
@@ -99,6 +99,7 @@ async fn what_a_drive_tells_of_itself_has_bounds() {
         parts: None,
         promises: Vec::new(),
         ended: Vec::new(),
+        key: 1,
     };
     let long = Heartbeat { io: "i".repeat(1025), ..beat.clone() };
     assert_eq!(refusal(session.call(&long.into()).await), Reason::Malformed);

@@ -26,6 +26,7 @@ pub const SCHEMA_VERSION_OLDEST: u8 = 2;
 pub mod chunk;
 mod compact;
 mod inode;
+mod keys;
 mod quota;
 mod reservation;
 mod segment;
@@ -33,6 +34,7 @@ pub mod stored;
 pub mod table;
 
 pub use inode::{InodeRecord, PartRecord, Times, directory_record, ns, usual_mode};
+pub use keys::{DriveKeyRecord, ShutOutRecord, VolumeKeysRecord};
 pub use quota::{Account, QuotaRecord};
 pub use reservation::{DriveShare, ReservationRecord};
 pub use segment::SegmentRecord;
@@ -289,6 +291,18 @@ pub mod key {
     /// Key of the cost of a drive's parts: `y`, drive.
     pub fn parts(drive: DriveId) -> Vec<u8> {
         join(table::PARTS, &[&drive.0.to_be_bytes()])
+    }
+    /// Key of the state of a drive's master key: `j`, drive.
+    pub fn drive_key(drive: DriveId) -> Vec<u8> {
+        join(table::DRIVE_KEY, &[&drive.0.to_be_bytes()])
+    }
+    /// Key of the state of a volume's working keys: `w`, volume.
+    pub fn volume_keys(volume: VolumeId) -> Vec<u8> {
+        join(table::VOLUME_KEYS, &[&volume.0.to_be_bytes()])
+    }
+    /// Key of a client that was shut out: `X`, client.
+    pub fn shut_out(client: ClientId) -> Vec<u8> {
+        join(table::SHUT_OUT, &[&client.0.to_be_bytes()])
     }
     /// Key of a drive's counts: `n`, drive.
     pub fn drive_count(drive: DriveId) -> Vec<u8> {

@@ -24,7 +24,7 @@ use braid_wire::data::{DriveParts, ScrubState};
 use braid_wire::{Reason, Refusal};
 
 use self::heard::heard;
-use crate::records::schema::DriveRecord;
+use crate::records::schema::{DriveKeyRecord, DriveRecord};
 use crate::rules::pauses::Pauses;
 
 pub mod examples;
@@ -90,6 +90,8 @@ pub struct Drive {
     pub commits: Latency,
     /// Cost of the drive's parts, as last told; `None`: it never was.
     pub parts: Option<DriveParts>,
+    /// The number of the drive's master key, and its next turn.
+    pub keys: DriveKeyRecord,
     /// True if the drive is being drained: its columns move to other drives, and it gets no new ones.
     pub draining: bool,
     heard_ms: Option<u64>,
@@ -166,6 +168,7 @@ impl DriveTable {
             reads: Latency::default(),
             commits: Latency::default(),
             parts: None,
+            keys: DriveKeyRecord::FIRST,
             heard_ms: None,
             granted_ms: None,
             closed: false,
@@ -309,6 +312,13 @@ impl DriveTable {
     pub fn set_parts(&mut self, drive: DriveId, parts: DriveParts) {
         if let Some(known) = self.drives.get_mut(&drive) {
             known.parts = Some(parts);
+        }
+    }
+
+    /// Takes over the state of the drive's master key, once that is durable.
+    pub fn set_keys(&mut self, drive: DriveId, keys: DriveKeyRecord) {
+        if let Some(known) = self.drives.get_mut(&drive) {
+            known.keys = keys;
         }
     }
 

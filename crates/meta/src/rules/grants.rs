@@ -4,7 +4,7 @@
 use braid_layout::version::Lease;
 use braid_layout::{ClientId, Column, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId};
 pub use braid_wire::capability::CAPABILITY_MS;
-use braid_wire::capability::{Capability, Key, LeaseKind, Promise, Protection, Rights};
+use braid_wire::capability::{Capability, KEY_EPOCH_MANAGER, Key, LeaseKind, Promise, Protection, Rights};
 use braid_wire::control::Grant;
 use braid_wire::data::ColumnMap;
 
@@ -12,8 +12,7 @@ use crate::records::schema::{InodeRecord, SegmentRecord};
 
 /// The logical version that all objects have in this release.
 pub const OBJECT_VERSION: u32 = 1;
-/// The epoch of a partition's working keys before any rotation. The keys of the drive level are always of
-/// this epoch.
+/// The epoch of a partition's working keys before any rotation.
 pub const KEY_EPOCH_FIRST: u32 = 1;
 
 /// Rights of a client that reads a column's object.
@@ -107,7 +106,6 @@ pub fn for_client(
 /// digest, and to remove it.
 pub fn for_object(
     master: &Key,
-    key_epoch: u32,
     drive: DriveId,
     partition: PartitionId,
     object: ObjectId,
@@ -119,10 +117,7 @@ pub fn for_object(
     let rights = MANAGER;
     let (g, set, joining) = standing;
     let blank = blank(expires_ms);
-    sign(
-        master,
-        Capability { drive, partition, object, rights, key_epoch, g, set, joining, map, file, ..blank },
-    )
+    sign(master, Capability { drive, partition, object, rights, g, set, joining, map, file, ..blank })
 }
 
 /// The manager's own grant for the drive itself: to manage and list its partitions.
@@ -168,7 +163,7 @@ fn blank(expires_ms: u64) -> Capability {
         expires_ms,
         promise: Promise::NONE,
         client: ClientId::NONE,
-        key_epoch: KEY_EPOCH_FIRST,
+        key_epoch: KEY_EPOCH_MANAGER,
         g: Generation(0),
         set: ColumnMask::EMPTY,
         joining: ColumnMask::EMPTY,

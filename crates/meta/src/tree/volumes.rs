@@ -88,6 +88,7 @@ pub fn remove(tx: &mut Tx, name: &str) -> Result<(), Refusal> {
     for (account, _) in quotas::all(tx, volume.volume)? {
         tx.delete(key::quota(volume.volume, account));
     }
+    tx.delete(key::volume_keys(volume.volume));
     tx.delete(key::volume_name(name));
     tx.delete(key::volume(volume.volume));
     Ok(())

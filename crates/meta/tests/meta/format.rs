@@ -8,7 +8,7 @@ use braid_layout::{
 use braid_meta::records::kv::KvError;
 use braid_meta::records::schema::*;
 use braid_wire::capability::{DataDirection, Key};
-use braid_wire::control::{EntryKind, ShapeSpec};
+use braid_wire::control::{EntryKind, KeyTurn, ShapeSpec};
 use proptest::prelude::*;
 
 const DOCUMENT: &str = include_str!("../../../../docs/format-manager.md");
@@ -82,6 +82,9 @@ fn keys_are_as_they_were() {
         (key::reservation(ReservationId(258)), "50 0000000000000102"),
         (key::drain(DriveId(1)), "65 00000000000000000000000000000001"),
         (key::parts(DriveId(1)), "79 00000000000000000000000000000001"),
+        (key::drive_key(DriveId(1)), "6a 00000000000000000000000000000001"),
+        (key::volume_keys(VolumeId(3)), "77 0000000000000003"),
+        (key::shut_out(ClientId(7)), "58 0000000000000007"),
         (key::term(258), "74 0000000000000102"),
         (key::operation(ClientId(7), OperationNumber(258)), "6f 0000000000000007 0000000000000102"),
     ];
@@ -108,6 +111,14 @@ fn small_records_are_as_they_were() {
     check(&LockSessionRecord { client: ClientId(5) }, "03 0500000000000000");
     check(&RelayoutRecord { shape: SHAPE }, "03 05 02 01 00100000");
     check(&PartitionRecord { key_epoch: 1 }, "03 01000000");
+    check(&VolumeKeysRecord { epoch: 2, turned_ms: 3 }, "03 02000000 0300000000000000");
+    check(&ShutOutRecord { since_ms: 3 }, "03 0300000000000000");
+    check(&DriveKeyRecord::FIRST, "03 01000000 00 00 0000000000000000 00");
+    let turn = KeyTurn { number: 2, next: Some([7; 32]), at_once: true };
+    check(
+        &DriveKeyRecord { turn, turned_ms: 3, may_rejoin: true },
+        &format!("03 02000000 01 {} 01 0300000000000000 01", "07".repeat(32)),
+    );
     check(
         &QuotaRecord { limit_bytes: 1, limit_files: 2, bytes: 3, files: 4, trees: 5 },
         "03 0100000000000000 0200000000000000 0300000000000000 0400000000000000 0500000000000000",

@@ -318,9 +318,14 @@ async fn a_replayed_proof_is_refused() {
     let nonce = challenge();
     let proof =
         Token::asker_proof(&token().secret, &elsewhere.binding(), &nonce, Standing::Client, DriveId(0));
-    let request: ControlRequest =
-        braid_wire::control::Authenticate { standing: Standing::Client, drive: DriveId(0), nonce, proof }
-            .into();
+    let request: ControlRequest = braid_wire::control::Authenticate {
+        standing: Standing::Client,
+        drive: DriveId(0),
+        key: 0,
+        nonce,
+        proof,
+    }
+    .into();
     let stream = braid_transport::Stream::connect(&address, &limits()).await.unwrap();
     let (mut sender, mut receiver) = stream.into_halves();
     receiver.frame().await.unwrap().unwrap();
@@ -346,9 +351,14 @@ async fn an_unknown_request_is_refused_and_the_session_goes_on() {
     let hello = Hello::from_bytes(&body).unwrap();
     let nonce = challenge();
     let proof = Token::asker_proof(&token().secret, &hello.binding(), &nonce, Standing::Client, DriveId(0));
-    let prove: ControlRequest =
-        braid_wire::control::Authenticate { standing: Standing::Client, drive: DriveId(0), nonce, proof }
-            .into();
+    let prove: ControlRequest = braid_wire::control::Authenticate {
+        standing: Standing::Client,
+        drive: DriveId(0),
+        key: 0,
+        nonce,
+        proof,
+    }
+    .into();
     let mut body = RequestHead::NONE.to_bytes();
     prove.put_body(&mut body);
     sender.send(prove.kind(), 1, &body, &[]).await.unwrap();

@@ -230,6 +230,8 @@ fn judge(
         now_ms: Some(1),
         working_key: &|_, _| key.clone(),
         key_epoch: &|_| Some(1),
+        key_number: 1,
+        former: None,
     };
     match authorise(&scene, sequence, header, body) {
         Ok(verified) => (DriveReply::Done(Done {}), verified.seal),

@@ -3,6 +3,7 @@
 use braid_layout::{ClusterId, DriveId, PartitionId, ReservationId};
 
 use super::file::Grant;
+use super::keys::KeyTurn;
 use super::reservation::PromiseRow;
 use crate::data::{CalibrateAct, CalibrateReply, DriveParts, ScrubAct, ScrubReply, ScrubState};
 
@@ -190,6 +191,8 @@ record! {
     pub struct JoinDriveReply {
         /// The drive's name.
         name: String,
+        /// Number of the drive's master key.
+        key: u32,
     }
 }
 
@@ -276,6 +279,8 @@ record! {
         /// The reservations of the last answer's [`ended`](HeartbeatReply::ended): the drive honours them no
         /// more.
         ended: Vec<ReservationId>,
+        /// Number of the drive's master key.
+        key: u32,
     }
 }
 
@@ -339,6 +344,8 @@ record! {
         /// Reservations that have ended while capabilities that promise their rates may be in use: requests
         /// under them are best effort from now on. At most [`ENDED_TOLD_MAX`](super::ENDED_TOLD_MAX).
         ended: Vec<ReservationId>,
+        /// The drive's master key on record, and whether it is to be turned.
+        key: KeyTurn,
     }
 }
 

@@ -23,6 +23,7 @@ mod drive;
 mod file;
 mod heal;
 mod jobs;
+mod keys;
 mod layout;
 mod lock;
 mod names;
@@ -55,6 +56,10 @@ pub use heal::{
     StaleFilesReply,
 };
 pub use jobs::{JobRow, Jobs, JobsReply};
+pub use keys::{
+    CLIENTS_TOLD_MAX, ClientRow, DriveKeyRow, KeyRotate, KeyTurn, KeyTurning, Keys, KeysReply, RevokeClient,
+    RevokeFile, VolumeKeysRow,
+};
 pub use layout::{LAYOUT_XATTR, LayoutFrom, LayoutOf, LayoutReply, SetLayout};
 pub use lock::{HeldLock, Lock, LockHow, LockKind, LockState, Locked};
 pub use names::{
@@ -113,6 +118,8 @@ record! {
         standing: Standing,
         /// The drive, for [`Standing::Drive`] and [`Standing::Join`]; zero for a client.
         drive: DriveId,
+        /// Number of the drive's master key, for [`Standing::Drive`]; else 0. It says which key is proved.
+        key: u32,
         /// Random number of this connection, chosen by the asker.
         nonce: [u8; 16],
         /// The proof; see [`Token::asker_proof`](crate::token::Token::asker_proof).
@@ -219,6 +226,14 @@ message_set! {
         RemoveDrive(RemoveDrive) = 0x0246,
         /// Measure what a drive's parts cost, or ask for the state of that: Calibration.
         CalibrateDrive(CalibrateDrive) = 0x0247,
+        /// Turn keys: Done.
+        KeyRotate(KeyRotate) = 0x0248,
+        /// List the states of keys, and the clients: Keys.
+        Keys(Keys) = 0x0249,
+        /// End the capabilities for a file: Done.
+        RevokeFile(RevokeFile) = 0x024a,
+        /// End a client's session: Done.
+        RevokeClient(RevokeClient) = 0x024b,
         /// List files to rebuild: StaleFiles.
         StaleFiles(StaleFiles) = 0x0250,
         /// Bring a file's columns on the asking drive up to date: Opened.
@@ -309,6 +324,8 @@ message_set! {
         Drained(DrainDriveReply) = 0x8245,
         /// The state of a drive's calibration.
         Calibration(CalibrateDriveReply) = 0x8247,
+        /// The states of keys, and the clients.
+        Keys(KeysReply) = 0x8249,
         /// Files that have stale columns.
         StaleFiles(StaleFilesReply) = 0x8250,
         /// The work of the asking drive from now on.

@@ -108,6 +108,11 @@ impl ControlRequest {
             R::RemoveDrive(_) => CLIENT,
             R::CalibrateDrive(_) => CLIENT,
 
+            R::KeyRotate(_) => CLIENT.once(),
+            R::Keys(_) => CLIENT,
+            R::RevokeFile(_) => CLIENT.once(),
+            R::RevokeClient(_) => CLIENT.once(),
+
             R::StaleFiles(_) => BOTH,
             R::BeginHeal(_) => DRIVE,
             R::EndHeal(_) => DRIVE,

@@ -55,7 +55,15 @@ fn key_epoch(partition: PartitionId) -> Option<u32> {
 
 fn scene() -> Scene<'static> {
     let binding = hello().binding();
-    Scene { drive: DRIVE, binding, now_ms: Some(1_000), working_key: &working_key, key_epoch: &key_epoch }
+    Scene {
+        drive: DRIVE,
+        binding,
+        now_ms: Some(1_000),
+        working_key: &working_key,
+        key_epoch: &key_epoch,
+        key_number: 1,
+        former: None,
+    }
 }
 
 fn capability() -> Capability {

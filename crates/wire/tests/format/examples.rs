@@ -201,6 +201,8 @@ fn example_drive() {
             Key::new(secret(0xa0)).drive_key(DRIVE).partition_key(partition).working_key(epoch)
         },
         key_epoch: &|_| Some(1),
+        key_number: 1,
+        former: None,
     };
     let header = FrameHeader::new(read.kind(), 1, &body, 0);
     let verified = authorise(&scene, &mut 0, &header, &body).expect("the example is good");
@@ -245,7 +247,7 @@ fn example_control() {
     let token = Key::new(secret(0x60));
     let nonce = half(0x50);
     let proof = Token::asker_proof(&token, &hello.binding(), &nonce, Standing::Client, DriveId(0));
-    let request = Authenticate { standing: Standing::Client, drive: DriveId(0), nonce, proof };
+    let request = Authenticate { standing: Standing::Client, drive: DriveId(0), key: 0, nonce, proof };
     let kind = ControlRequest::from(request.clone()).kind();
     let parts = [
         ("client", 8),
@@ -254,6 +256,7 @@ fn example_control() {
         ("begun_ms", 8),
         ("standing", 1),
         ("drive", 16),
+        ("key", 4),
         ("nonce", 16),
         ("proof", 32),
     ];

@@ -5,8 +5,8 @@
 use braid_wire::capability::{Authority, Capability, DataDirection, LeaseKind, Promise, Protection};
 use braid_wire::codec::Record;
 use braid_wire::control::{
-    self, Access, Admission, ControlHead, Cut, DriveState, Ending, EntryKind, LayoutFrom, LockHow, LockKind,
-    LockState, QualifyAct, RenameHow, RequestHead, Room, Turn, UnlinkOnly, XattrHow,
+    self, Access, Admission, ControlHead, Cut, DriveState, Ending, EntryKind, KeyTurning, LayoutFrom,
+    LockHow, LockKind, LockState, QualifyAct, RenameHow, RequestHead, Room, Turn, UnlinkOnly, XattrHow,
 };
 use braid_wire::data::{
     self, CalibrateAct, DiskCharge, Expect, Hello, Listing, PeerRole, ReplyHead, ScrubAct, ScrubPhase, Want,
@@ -75,6 +75,10 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         control::ShapeSpec,
         control::VolumeRow,
         control::QuotaRow,
+        control::KeyTurn,
+        control::VolumeKeysRow,
+        control::DriveKeyRow,
+        control::ClientRow,
         control::Entry,
         control::FileAttributes,
         control::NewAttributes,
@@ -163,6 +167,7 @@ pub(crate) fn choice(name: &str) -> Option<Vec<(u8, &'static str)>> {
         UnlinkOnly,
         XattrHow,
         LayoutFrom,
+        KeyTurning,
         LockKind,
         LockHow,
         LockState,

@@ -11,7 +11,7 @@ use braid_transport::{
 use braid_wire::capability::{Capability, Rights};
 use braid_wire::control::{
     Admission, Authenticate, ControlHead, ControlReply, ControlRequest, Grant, Heartbeat, HeartbeatReply,
-    JoinDriveReply, SisterRow, Sisters, SistersReply, StateMark,
+    JoinDriveReply, KeyTurn, SisterRow, Sisters, SistersReply, StateMark,
 };
 use braid_wire::data::{Hello, PeerRole};
 use braid_wire::token::{Standing, Token};
@@ -45,6 +45,8 @@ pub struct ManagerState {
     pub breaks: u32,
     pub joins: u32,
     pub masters: BTreeMap<DriveId, Key>,
+    /// The key on record and its next turn, of all drives.
+    pub turn: KeyTurn,
     pub last: Option<Heartbeat>,
     /// Listening address of each drive, from its last heartbeat.
     pub addresses: BTreeMap<DriveId, String>,
@@ -74,6 +76,7 @@ impl Manager {
             breaks: 0,
             joins: 0,
             masters: BTreeMap::new(),
+            turn: KeyTurn::FIRST,
             last: None,
             addresses: BTreeMap::new(),
         }));
@@ -160,11 +163,17 @@ async fn serve(stream: Stream, state: Arc<Mutex<ManagerState>>) {
                 if state.breaks_at_join {
                     return;
                 }
-                ControlReply::Joined(JoinDriveReply { name: join.name })
+                ControlReply::Joined(JoinDriveReply { name: join.name, key: 1 })
             }
             Ok(ControlRequest::Heartbeat(heartbeat)) => {
                 let mut state = state.lock().unwrap();
                 state.addresses.insert(peer.drive, heartbeat.address.clone());
+                if heartbeat.key != state.turn.number {
+                    let random = state.turn.next.take().expect("it turns when it is told to");
+                    let turned = state.masters[&peer.drive].turned(heartbeat.key, &random);
+                    state.masters.insert(peer.drive, turned);
+                    state.turn.number = heartbeat.key;
+                }
                 state.last = Some(heartbeat);
                 if !state.answers {
                     return;
@@ -183,6 +192,7 @@ async fn serve(stream: Stream, state: Arc<Mutex<ManagerState>>) {
                     state: mark,
                     epoch,
                     ended: Vec::new(),
+                    key: state.turn.clone(),
                 })
             }
             Ok(ControlRequest::Sisters(asked)) => sisters(&state.lock().unwrap(), peer.drive, &asked),

@@ -145,7 +145,12 @@ impl Drive {
     }
 
     pub fn grant_as_is(&self, capability: braid_wire::Capability) -> Grant {
-        let drive_key = self.master.drive_key(capability.drive);
+        self.grant_under(&self.master, capability)
+    }
+
+    /// A grant made with this master key.
+    pub fn grant_under(&self, master: &Key, capability: braid_wire::Capability) -> Grant {
+        let drive_key = master.drive_key(capability.drive);
         let key = drive_key.partition_key(capability.partition).working_key(capability.key_epoch);
         Grant { private: key.private_part(&capability), capability }
     }

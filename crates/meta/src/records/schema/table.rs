@@ -55,6 +55,12 @@ pub const RELAYOUT: u8 = b'L';
 pub const DRAIN: u8 = b'e';
 /// Costs of drives' parts, as the drives last told.
 pub const PARTS: u8 = b'y';
+/// Drive to [`DriveKeyRecord`](super::DriveKeyRecord): the state of its master key; absent: never turned.
+pub const DRIVE_KEY: u8 = b'j';
+/// Volume to [`VolumeKeysRecord`](super::VolumeKeysRecord): its working keys; absent: never turned.
+pub const VOLUME_KEYS: u8 = b'w';
+/// Client to [`ShutOutRecord`](super::ShutOutRecord): the client was shut out.
+pub const SHUT_OUT: u8 = b'X';
 /// Session of advisory locks to [`LockSessionRecord`](super::LockSessionRecord): the session may claim its
 /// locks.
 pub const LOCK_SESSION: u8 = b'k';

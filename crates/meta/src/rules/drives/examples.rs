@@ -57,6 +57,7 @@ pub fn beat(address: &str) -> Heartbeat {
         parts: None,
         promises: Vec::new(),
         ended: Vec::new(),
+        key: 1,
     }
 }
 

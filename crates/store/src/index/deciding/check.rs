@@ -41,7 +41,7 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
         Mutation::PartitionSet { partition, quota_bytes, key_epoch } => {
             let have = index.find_partition(*partition)?;
             if *key_epoch < have.key_epoch {
-                return Err(Error::Malformed("the key epoch never falls"));
+                return Err(Error::KeyEpoch(*partition, have.key_epoch));
             }
             if have.quota_bytes == *quota_bytes && have.key_epoch == *key_epoch {
                 return Ok(Decision::Answer(MutationOutcome::Already));

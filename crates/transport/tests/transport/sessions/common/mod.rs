@@ -114,6 +114,8 @@ pub(crate) fn seal_of(hello: &Hello, sequence: &mut u64, header: &FrameHeader, b
         now_ms: Some(1),
         working_key: &|_, _| working_key(),
         key_epoch: &|_| Some(1),
+        key_number: 1,
+        former: None,
     };
     match authorise(&scene, sequence, header, body) {
         Ok(verified) => verified.seal,
