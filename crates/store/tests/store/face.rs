@@ -410,7 +410,7 @@ fn partitions_have_a_soft_quota() {
     assert_eq!(fixture.store.commit(create(2)).expect("same"), MutationOutcome::Already);
     assert!(matches!(fixture.store.commit(create(3)), Err(Error::PartitionExists(P))));
     let back = Mutation::PartitionSet { partition: P, quota_bytes: Some(5000), key_epoch: 1 };
-    assert!(matches!(fixture.store.commit(back), Err(Error::Malformed(_))), "the key epoch never falls");
+    assert!(matches!(fixture.store.commit(back), Err(Error::KeyEpoch(P, 2))), "the key epoch never falls");
     fixture.check(|store| assert_eq!(store.partition(P).expect("partition").key_epoch, 2));
 }
 
