@@ -308,9 +308,8 @@ fn reason_kind(reason: Reason) -> Kind {
         | Reason::NoDrive
         | Reason::NoObject
         | Reason::NoPartition
-        | Reason::NoSnapshot
         | Reason::NoXattr => Kind::NotFound,
-        Reason::Exists | Reason::SnapshotUsed => Kind::Exists,
+        Reason::Exists => Kind::Exists,
         Reason::NotDirectory
         | Reason::IsDirectory
         | Reason::NotEmpty
@@ -451,8 +450,6 @@ mod tests {
             assert_eq!(error.kind(), expected, "{reason:?}");
             assert_eq!(error.to_string(), "f: drive d1: object 2 in partition 1: the drive's words");
         };
-        check(Reason::NoSnapshot, Kind::NotFound);
-        check(Reason::SnapshotUsed, Kind::Exists);
         check(Reason::Unsettled, Kind::Busy);
         check(Reason::TooManySnapshots, Kind::NoSpace);
     }

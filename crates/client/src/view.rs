@@ -186,7 +186,7 @@ impl FileView {
             reserve_bytes: self.kept_free(segment),
             cluster: 0,
             opaque: Vec::new(),
-            snapshots: Vec::new(),
+            base: ObjectId(0),
         }
     }
 }

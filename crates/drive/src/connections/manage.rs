@@ -14,7 +14,7 @@ use braid_transport::host;
 use braid_wire::capability::Rights;
 use braid_wire::data::{
     Calibrate, ColumnMap, Create, Expect, FENCE_UNITS_MAX, Fence, FenceReply, PartitionSet, Ready, Remove,
-    Scrub, ScrubAct, SetAttributes, Snapshot, SnapshotAct, StripeWrite, Verdict,
+    Scrub, ScrubAct, SetAttributes, Snapshot, StripeWrite, Verdict,
 };
 use braid_wire::{Capability, Reason, Refusal, Wire};
 use tokio::time::timeout;
@@ -122,6 +122,27 @@ impl Requests {
         let finish = move |result: Result<MutationOutcome, Error>| {
             if result.is_ok() {
                 forward::handle_removed(&core, place);
+            }
+            done(g, result)
+        };
+        self.submit(ticket, mutation, always(), finish).await;
+    }
+
+    /// Takes a still of an object (PROTOCOL section 11). The store refuses it where something is pending,
+    /// owed or joining, so it changes nothing that debts or writers know of.
+    pub(crate) async fn take(&self, capability: &Capability, asked: &Snapshot, ticket: Ticket) {
+        let core = self.core();
+        let partition = asked.at.partition;
+        let object = asked.at.object;
+        let still = asked.still;
+        let g = capability.g;
+        let attributes = convert::still(&asked.attributes);
+        let made = attributes.g;
+        let mutation = Mutation::Take { partition, object, g, still, attributes };
+        let finish = move |result: Result<MutationOutcome, Error>| {
+            if result.is_ok() {
+                core.readmission.handle_fenced(partition, still);
+                core.revoked().handle_made((partition, still), made);
             }
             done(g, result)
         };
@@ -308,16 +329,6 @@ pub(crate) fn set_attributes(
     let partition = set.at.partition;
     let object = set.at.object;
     core.store.commit(Mutation::SetAttributes { partition, object, g, change })
-}
-
-pub(crate) fn snapshot(core: &Core, g: Generation, asked: &Snapshot) -> Result<MutationOutcome, Error> {
-    let partition = asked.at.partition;
-    let object = asked.at.object;
-    let number = asked.number;
-    core.store.commit(match asked.act {
-        SnapshotAct::Take => Mutation::Snapshot { partition, object, g, number },
-        SnapshotAct::Drop => Mutation::SnapshotDrop { partition, object, g, number },
-    })
 }
 
 pub(crate) fn scrub(core: &Core, asked: &Scrub) -> Answer {

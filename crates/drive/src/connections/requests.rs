@@ -168,10 +168,7 @@ impl Requests {
                 let work = move |core: &Arc<Core>| done(g, manage::set_attributes(core, capability.g, set));
                 self.look_now(flow, ticket, work).await;
             }
-            R::Snapshot(asked) => {
-                let work = move |core: &Arc<Core>| done(g, manage::snapshot(core, capability.g, &asked));
-                self.look_now(flow, ticket, work).await;
-            }
+            R::Snapshot(asked) => self.take(&capability, &asked, ticket).await,
             R::PartitionSet(set) => {
                 self.look_now(flow, ticket, move |core| manage::set_partition(core, &set)).await;
             }
@@ -425,7 +422,7 @@ impl Requests {
         let range = read.from..read.to;
         // A parity unit has as many places as deltas that are not folded in yet.
         let newest = core.store.disk_reads(read.at.partition, read.at.object, read.unit, &range);
-        let disk = newest.filter(|_| read.snapshot == 0).unwrap_or(DiskReads { reads: 1, bytes });
+        let disk = newest.unwrap_or(DiskReads { reads: 1, bytes });
         self.core.gate.enter_reads(flow, bytes, disk, move |slot| {
             host::spawn_blocking(move || {
                 let (answer, was_cached) = queries::read(&core, room, g, &read);

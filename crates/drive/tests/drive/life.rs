@@ -16,9 +16,7 @@ use braid_store::UnitWrite;
 use braid_testing::answer;
 use braid_transport::{DriveSession, Limits, TransportError};
 use braid_wire::control::Admission;
-use braid_wire::data::{
-    Address, Create, DriveReply, Expect, Fence, PartitionSet, Retire, Snapshot, SnapshotAct,
-};
+use braid_wire::data::{Address, Create, DriveReply, Expect, Fence, PartitionSet, Retire};
 use braid_wire::token::{Standing, Token};
 use braid_wire::{Capability, Reason, Rights};
 use tokio::sync::oneshot;
@@ -212,7 +210,7 @@ async fn after_it_was_out_an_object_is_served_once_it_was_fenced() {
     let mut session = drive.session().await;
     let grant = drive.grant(object_level());
     assert_eq!(reason(session.call(&grant, &read(0, 0, 10), &[]).await), Reason::StaleGeneration);
-    let take = Snapshot { at: AT, number: 1, act: SnapshotAct::Take, term: 1 }.into();
+    let take = take_of(ObjectId(43)).into();
     assert_eq!(reason(session.call(&grant, &take, &[]).await), Reason::StaleGeneration);
     let next = drive.grant(Capability { g: Generation(3), ..object_level() });
     session

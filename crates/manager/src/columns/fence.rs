@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use braid_layout::{Column, DriveId, FileId, Generation, PartitionId, VolumeId};
+use braid_layout::{Column, DriveId, FileId, Generation, ObjectId, PartitionId, VolumeId};
 use braid_meta::records::schema::{InodeRecord, SegmentRecord};
 use braid_meta::rules::grants::{self, CAPABILITY_MS, OBJECT_VERSION};
 use braid_meta::rules::recovery::{ColumnState, Columns, Stamps, Survey, judge, part_for};
@@ -266,7 +266,7 @@ impl Target {
                 reserve_bytes: inode.kept_free(segment),
                 cluster: 0,
                 opaque: Vec::new(),
-                snapshots: Vec::new(),
+                base: ObjectId(0),
             },
             term: core.term(),
         })

@@ -5,6 +5,7 @@ use braid_layout::Generation;
 use crate::clean::reserve::Reserve;
 use crate::error::Error;
 use crate::format::LOG_BLOCK_U64;
+use crate::format::body;
 use crate::format::record::{Kind, Record, flags};
 use crate::index::deciding::growth::ReservedChange;
 use crate::threads::shared::Shared;
@@ -143,6 +144,10 @@ enum Purpose {
     Order,
 }
 
+fn is_still(record: &Record) -> bool {
+    body::attributes(record).is_ok_and(|attributes| attributes.base.is_some())
+}
+
 impl Purpose {
     fn of(record: &Record, change: ReservedChange) -> Purpose {
         match record.kind {
@@ -151,6 +156,9 @@ impl Purpose {
             // file makes its objects in the first generation.
             Kind::PartitionCreate | Kind::PartitionSet => Purpose::Order,
             Kind::ObjectCreate if record.g > FIRST && change.more == 0 => Purpose::Order,
+            // Without a still, a file that a snapshot covers cannot be written, not even to be cut short.
+            Kind::Snapshot => Purpose::Order,
+            Kind::ObjectCreate if is_still(record) => Purpose::Order,
             Kind::ObjectAttributes if change.more == 0 => Purpose::Order,
             Kind::ObjectRemove | Kind::PartitionRemove | Kind::SettledTo | Kind::SnapshotDrop => {
                 Purpose::Room

@@ -10,8 +10,7 @@ use braid_wire::control::{
     XattrHow,
 };
 use braid_wire::data::{
-    self, CalibrateAct, DiskCharge, Expect, Hello, Listing, PeerRole, ReplyHead, ScrubAct, ScrubPhase,
-    SnapshotAct, Want,
+    self, CalibrateAct, DiskCharge, Expect, Hello, Listing, PeerRole, ReplyHead, ScrubAct, ScrubPhase, Want,
 };
 use braid_wire::token::Standing;
 use braid_wire::{Reason, Refusal};
@@ -155,7 +154,6 @@ pub(crate) fn choice(name: &str) -> Option<Vec<(u8, &'static str)>> {
         Room,
         Expect,
         Listing,
-        SnapshotAct,
         ScrubAct,
         ScrubPhase,
         DiskCharge,
