@@ -395,7 +395,7 @@ record! {
         lease: Lease,
         /// The holder of the lease.
         holder: HolderId,
-        /// Whether room is kept or given back.
+        /// The action: room is kept or given back.
         act: AllocateAct,
         /// First byte of the range.
         from: u64,
