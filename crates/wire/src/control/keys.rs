@@ -25,7 +25,7 @@ record! {
         name: String,
         /// True if capabilities under the keys before end now; else they last until they expire, and a
         /// volume's keys that were turned less than that long ago are not turned again
-        /// ([`Busy`](crate::Reason::Busy)).
+        /// ([`NotAllowed`](crate::Reason::NotAllowed)).
         at_once: bool,
     }
 }
