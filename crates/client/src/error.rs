@@ -308,6 +308,7 @@ fn reason_kind(reason: Reason) -> Kind {
         | Reason::NoDrive
         | Reason::NoObject
         | Reason::NoPartition
+        | Reason::NoSnapshot
         | Reason::NoXattr => Kind::NotFound,
         Reason::Exists => Kind::Exists,
         Reason::NotDirectory
@@ -317,9 +318,12 @@ fn reason_kind(reason: Reason) -> Kind {
         | Reason::Written
         | Reason::Loop
         | Reason::PartitionNotEmpty => Kind::WrongKind,
-        Reason::BadToken | Reason::NotAllowed | Reason::Forged | Reason::Rights | Reason::OtherCluster => {
-            Kind::Permission
-        }
+        Reason::BadToken
+        | Reason::NotAllowed
+        | Reason::Forged
+        | Reason::Rights
+        | Reason::OtherCluster
+        | Reason::SnapshotReadOnly => Kind::Permission,
         Reason::Leased | Reason::LeaseLost | Reason::DriveInUse | Reason::Unsettled => Kind::Busy,
         Reason::Full
         | Reason::ManagerFull

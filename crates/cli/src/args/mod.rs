@@ -9,6 +9,7 @@ mod quota;
 mod reserve;
 mod servers;
 mod sim;
+mod snapshot;
 mod store;
 mod stream;
 mod volume;
@@ -33,6 +34,7 @@ pub use servers::DriveOptions;
 pub(crate) use servers::{Drive, DriveServe, Manager, ManagerServe, Supervised};
 pub use sim::SimRun;
 pub(crate) use sim::{Sim, Size};
+pub(crate) use snapshot::{Snapshot, SnapshotOf};
 pub(crate) use store::Store;
 pub(crate) use stream::{Pace, Play, Record, Stream};
 pub(crate) use volume::{Layout, LayoutSet, Volume, VolumeCreate, VolumeSet};
@@ -173,6 +175,12 @@ pub(crate) enum Command {
         after_help = "Examples:\n  braid key rotate --all\n  braid key revoke braid://media/a.mkv"
     )]
     Key(Keys),
+    /// Keep a volume or directory as it is at one moment
+    #[command(
+        subcommand,
+        after_help = "Example:\n  braid snapshot make braid://media before-upgrade && braid ls braid://media@before-upgrade"
+    )]
+    Snapshot(Snapshot),
     /// Say how new files in a directory lie on the drives: scheme, width and unit
     #[command(
         subcommand,

@@ -17,6 +17,7 @@ mod requests;
 mod settled;
 mod shared;
 mod sizes;
+mod snapshots;
 mod sparse;
 mod units;
 mod wrong;

@@ -11,7 +11,7 @@ use braid_meta::tree::shapes::from_spec;
 use braid_wire::control::Grant;
 use braid_wire::data::{
     Address, Attributes, Create, DriveReply, DriveRequest, Fence, FenceReply, GetAttributes, Listing, Remove,
-    SetAttributes, VERSIONS_UNITS_MAX, Verdict, Versions, VersionsReply,
+    SetAttributes, Snapshot, VERSIONS_UNITS_MAX, Verdict, Versions, VersionsReply,
 };
 use braid_wire::{Reason, Refusal};
 use tokio::task::JoinSet;
@@ -270,6 +270,26 @@ impl Target {
             },
             term: core.term(),
         })
+    }
+
+    /// The object of a frozen file that is to be, in its first generation. `still`: its segment.
+    pub(crate) fn of_still(
+        core: &Core,
+        data: FileId,
+        base: &InodeRecord,
+        still: &SegmentRecord,
+        column: Column,
+    ) -> Option<Target> {
+        let g = Generation(1);
+        let inode = InodeRecord { g, segments: vec![still.clone()], ..base.clone() };
+        Target::new(core, data, &inode, still.number, column)
+    }
+
+    /// Has the drive take a still of the object. One that is there already is as good.
+    pub(crate) async fn take(&self, core: &Core, still: &Target) -> Result<(), CallError> {
+        let attributes = still.attributes.clone();
+        let request = Snapshot { at: self.at, still: still.at.object, attributes, term: self.term };
+        self.call(core, &request.into()).await.map(drop)
     }
 
     async fn call(&self, core: &Core, request: &DriveRequest) -> Result<DriveReply, CallError> {

@@ -19,6 +19,7 @@ use crate::restore::{backup, compare};
 use crate::sessions::{
     bulk, callbacks, keys, locking, members, names, operation_turns, scrub, sisters, status,
 };
+use crate::snapshots::{self, make};
 
 /// The peer of a session.
 #[derive(Clone)]
@@ -129,6 +130,10 @@ async fn handle(
         R::QuotaSet(set) => done(names::set_quota(core, asked.once()?, set).await),
         R::QuotaRemove(remove) => done(names::remove_quota(core, asked.once()?, remove).await),
         R::QuotaList(list) => Ok(names::list_quotas(core, list).await?.into()),
+
+        R::SnapshotMake(make) => Ok(make::make(core, asked.once()?, make).await?.into()),
+        R::SnapshotRemove(remove) => done(snapshots::names::remove(core, asked.once()?, remove).await),
+        R::Snapshots(list) => Ok(snapshots::names::list(core, list).await?.into()),
 
         R::Lookup(lookup) => Ok(opens::stat(core, lookup).await?.into()),
         R::ReadDirectory(read) => Ok(names::read_directory(core, read).await?.into()),

@@ -24,6 +24,7 @@ pub fn stat(drives: &DriveTable, file: FileId, inode: &InodeRecord, now_ms: u64)
         target: inode.target.clone(),
         g: inode.g,
         segments: inode.segments.iter().map(|segment| segment_row(drives, segment, now_ms)).collect(),
+        snapshot: 0,
     }
 }
 

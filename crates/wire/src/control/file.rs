@@ -101,6 +101,8 @@ record! {
         g: Generation,
         /// The layout of a file; at most [`SEGMENTS_MAX`](crate::codec::SEGMENTS_MAX) segments.
         segments: Vec<SegmentRow>,
+        /// Number of the volume's snapshot that shows the object so; 0: it is so now.
+        snapshot: u32,
     }
 }
 
@@ -258,6 +260,8 @@ record! {
         reach: u64,
         /// The request about what the writer has of a quota.
         room: Room,
+        /// For a reader: number of the volume's snapshot in which the file is open; 0: in none.
+        snapshot: u32,
     }
 }
 

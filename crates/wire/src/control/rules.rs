@@ -68,6 +68,9 @@ impl ControlRequest {
             R::QuotaSet(_) => CLIENT.once(),
             R::QuotaRemove(_) => CLIENT.once(),
             R::QuotaList(_) => CLIENT,
+            R::SnapshotMake(_) => CLIENT.once(),
+            R::SnapshotRemove(_) => CLIENT.once(),
+            R::Snapshots(_) => CLIENT,
 
             R::Lookup(_) => CLIENT.in_batch(),
             R::ReadDirectory(_) => CLIENT,

@@ -80,6 +80,7 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         control::VolumeKeysRow,
         control::DriveKeyRow,
         control::ClientRow,
+        control::SnapshotRow,
         control::Entry,
         control::FileAttributes,
         control::NewAttributes,
