@@ -49,6 +49,11 @@ impl Stretch {
         self.file.is_cached(self.range.clone())
     }
 
+    /// Tells the disk that it will be read, without waiting.
+    pub fn begin(&self) {
+        self.file.will_read(self.range.clone());
+    }
+
     /// Reads it into the system's cache, and waits for the disk.
     pub fn read(&self) -> Result<(), Error> {
         self.file.read_ahead(self.range.clone()).map_err(|error| Error::io("read ahead", error))

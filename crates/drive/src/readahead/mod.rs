@@ -26,7 +26,7 @@ use braid_wire::{Capability, data::ColumnMap};
 use crate::core::{Core, Figures};
 use crate::device::gate::{Slot, reads_ns};
 use crate::parity::forward::shape_of;
-use streams::{Bounds, ChunkId, Due, Place, Seen, Step, Streams};
+use streams::{Bounds, ChunkId, Due, Place, Queue, Seen, Step, Streams};
 
 /// Largest window of a disk that was not calibrated.
 const WINDOW_BYTES_UNKNOWN: u64 = 4 << 20;
@@ -97,9 +97,10 @@ pub(crate) fn handle_read(
     if !is_usual || !matches!(flow, Flow::BestEffort { .. } | Flow::Reserved { .. }) {
         return Route::Disk;
     }
-    let seen = seen(core, map, read);
-    let Step { place, due } = core.readahead.state().streams.handle_read(core.gate.now_ns(), &seen);
     let ahead = Flow::BestEffort { tenant: capability.partition.0, client: capability.client.0 };
+    let queue = if *flow == ahead { Queue::Same } else { Queue::Other };
+    let seen = seen(core, map, read, queue);
+    let Step { place, due } = core.readahead.state().streams.handle_read(core.gate.now_ns(), &seen);
     if let Some(due) = due {
         start(core, ahead, due);
     }
@@ -107,13 +108,10 @@ pub(crate) fn handle_read(
         Place::Disk => Route::Disk,
         Place::Memory => Route::Memory,
         Place::Coming(chunk) => Route::After(chunk),
-        // The chunk is before it in the same queue. A reservation has a better one.
-        Place::Waiting(chunk) if *flow == ahead => Route::After(chunk),
-        Place::Waiting(_) => Route::Disk,
     }
 }
 
-fn seen(core: &Core, map: &ColumnMap, read: &Read) -> Seen {
+fn seen(core: &Core, map: &ColumnMap, read: &Read, queue: Queue) -> Seen {
     let unit_bytes = u64::from(map.unit_bytes);
     let begin = read.unit.saturating_mul(unit_bytes);
     let at = |offset: u32| begin.saturating_add(u64::from(offset));
@@ -122,6 +120,7 @@ fn seen(core: &Core, map: &ColumnMap, read: &Read) -> Seen {
     Seen {
         object: (read.at.partition, read.at.object),
         range: at(read.from)..at(read.to),
+        queue,
         unit_bytes,
         passed_over: u64::from(map.m) * unit_bytes,
         is_parity,
@@ -174,7 +173,7 @@ struct Coming {
 
 impl Coming {
     fn read(mut self, slot: Slot) {
-        self.outcome = Outcome::Failed;
+        self.outcome = Outcome::Ended;
         let Some(range) = self.core.readahead.state().streams.begin(self.due.id) else {
             return slot.did_nothing();
         };
@@ -186,25 +185,33 @@ impl Coming {
         let stretches = match found {
             Ok(stretches) if !stretches.is_empty() => stretches,
             // The object ends here, or is gone.
-            _ => return slot.did_nothing(),
+            _ => {
+                self.outcome = Outcome::Failed;
+                return slot.did_nothing();
+            }
         };
         let read = read_most(&stretches, |disk| reads_ns(&cost, disk) <= most_ns);
         Figures::add(&self.core.figures.ahead_bytes, read.bytes);
         slot.did_reads(read);
-        self.outcome = Outcome::Ended;
     }
 }
 
-/// Reads stretches that are not in memory, in order, as long as `goes_on` with what was read. What cannot be
-/// read is left to the reader, who learns why.
+/// Reads stretches that are not in memory, the first of them as long as `goes_on` with all: they are begun
+/// together. What cannot be read is left to the reader, who learns why.
 fn read_most(stretches: &[Stretch], goes_on: impl Fn(DiskReads) -> bool) -> DiskReads {
+    let mut begun = Vec::new();
     let mut read = DiskReads::default();
     for stretch in stretches.iter().filter(|stretch| !stretch.is_cached()) {
         let next = DiskReads { reads: read.reads + 1, bytes: read.bytes + stretch.bytes() };
-        if read.reads > 0 && !goes_on(next) || stretch.read().is_err() {
+        if read.reads > 0 && !goes_on(next) {
             break;
         }
+        stretch.begin();
+        begun.push(stretch);
         read = next;
+    }
+    for stretch in begun {
+        let _ = stretch.read();
     }
     read
 }

@@ -9,7 +9,7 @@
 //!
 //! # What is read ahead
 //!
-//! A stream has a *window*, which doubles with every chunk up to a maximum. As soon as less than a window is
+//! A stream has a *window*, which doubles with every chunk, from an eighth of a maximum up to it. As soon as less than a window is
 //! ahead of the reader, the next chunk is due: up to two windows ahead of it. So a disk with one head moves once
 //! for a whole window, and reads the next one while this one is being sent.
 //!
@@ -33,8 +33,10 @@ const RUN: u32 = 2;
 const STREAMS_MAX: usize = 64;
 /// Reads that are remembered because another may go on there.
 const CANDIDATES_MAX: usize = 64;
-/// Smallest chunk, and a stream's first window.
+/// Smallest chunk.
 const WINDOW_BYTES_MIN: u64 = 256 << 10;
+/// The largest window is so many times the first.
+const FIRST_PART: u64 = 8;
 /// Time after which a stream that is not read makes room for others.
 const IDLE_NS: u64 = 10_000_000_000;
 
@@ -45,11 +47,21 @@ pub(crate) struct Bounds {
     pub(crate) bytes_max: u64,
 }
 
+/// What a read does whose bytes are in a chunk that has not had its turn at the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Queue {
+    /// It waits for the chunk: that is before it in the same queue.
+    Same,
+    /// It takes its own turn: it has a better one.
+    Other,
+}
+
 /// A read of an object's bytes `range`, its units one after the other.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
     pub(crate) object: ObjectRef,
     pub(crate) range: Range<u64>,
+    pub(crate) queue: Queue,
     pub(crate) unit_bytes: u64,
     /// Bytes of the parity units between two of data, which a reader passes over.
     pub(crate) passed_over: u64,
@@ -82,8 +94,6 @@ pub(crate) enum Place {
     Memory,
     /// On their way to memory: they are there when this chunk has ended.
     Coming(ChunkId),
-    /// The same, but the chunk's turn at the disk has not come yet.
-    Waiting(ChunkId),
 }
 
 /// What follows from a read.
@@ -106,6 +116,8 @@ struct Chunk {
     id: ChunkId,
     range: Range<u64>,
     state: State,
+    /// A read waits for it.
+    is_awaited: bool,
 }
 
 /// A read that another may go on with.
@@ -158,7 +170,7 @@ impl Streams {
         let stream = &mut self.streams[at];
         stream.used_ns = now_ns;
         stream.with_parity |= seen.is_parity;
-        let place = stream.place(&seen.range);
+        let place = stream.handle_read(seen);
         stream.next = stream.next.max(seen.range.end);
         stream.drop_read();
         Step { place, due: self.due(at, seen) }
@@ -168,12 +180,9 @@ impl Streams {
     pub(crate) fn begin(&mut self, id: ChunkId) -> Option<Range<u64>> {
         let has = |stream: &&mut Stream| stream.chunks.iter().any(|chunk| chunk.id == id);
         let stream = self.streams.iter_mut().find(has)?;
-        let next = stream.next;
-        let chunk = stream.chunk(id)?;
+        let chunk = stream.chunk(id).filter(|chunk| chunk.state == State::Waiting)?;
         chunk.state = State::Begun;
-        // A reader that did not wait has read the beginning from the disk.
-        chunk.range.start = chunk.range.start.max(next.min(chunk.range.end));
-        Some(chunk.range.clone())
+        (!chunk.range.is_empty()).then(|| chunk.range.clone())
     }
 
     /// A chunk is in memory.
@@ -229,7 +238,7 @@ impl Streams {
             object,
             next,
             ahead_to: next,
-            window: WINDOW_BYTES_MIN,
+            window: (seen.window_bytes_max / FIRST_PART).max(WINDOW_BYTES_MIN),
             with_parity: false,
             chunks: VecDeque::new(),
             used_ns: now_ns,
@@ -263,7 +272,7 @@ impl Streams {
         stream.ahead_to = range.end;
         self.chunks += 1;
         let id = ChunkId(self.chunks);
-        stream.chunks.push_back(Chunk { id, range: range.clone(), state: State::Waiting });
+        stream.chunks.push_back(Chunk { id, range: range.clone(), state: State::Waiting, is_awaited: false });
         Some(Due { id, object: stream.object, range, with_parity: stream.with_parity })
     }
 }
@@ -281,28 +290,51 @@ impl Stream {
         self.chunks.iter_mut().find(|chunk| chunk.id == id)
     }
 
-    /// Where the bytes of a range should be: where the last of them is, that is.
-    fn place(&self, range: &Range<u64>) -> Place {
-        let mut at = range.start;
+    /// Where the bytes of a read should be. What it reads from the disk itself is not read ahead any more.
+    fn handle_read(&mut self, seen: &Seen) -> Place {
+        let place = self.place(seen);
+        let to = seen.range.end;
+        match place {
+            Place::Coming(id) => self.chunk(id).into_iter().for_each(|chunk| chunk.is_awaited = true),
+            Place::Disk => {
+                let begins = |chunk: &&mut Chunk| seen.range.contains(&chunk.range.start);
+                let waiting = |chunk: &&mut Chunk| chunk.state == State::Waiting && !chunk.is_awaited;
+                for chunk in self.chunks.iter_mut().filter(waiting).filter(begins) {
+                    chunk.range.start = to.min(chunk.range.end);
+                }
+            }
+            Place::Memory => {}
+        }
+        place
+    }
+
+    fn place(&self, seen: &Seen) -> Place {
+        let mut at = seen.range.start;
         let mut place = Place::Memory;
-        while at < range.end {
+        while at < seen.range.end {
             let Some(chunk) = self.chunks.iter().find(|chunk| chunk.range.contains(&at)) else {
                 return Place::Disk;
             };
-            match (chunk.state, place) {
-                (State::Waiting, _) => place = Place::Waiting(chunk.id),
-                (State::Begun, Place::Memory) => place = Place::Coming(chunk.id),
-                _ => {}
+            match (chunk.state, seen.queue) {
+                (State::Waiting, Queue::Other) => return Place::Disk,
+                // The last one ends last.
+                (State::Waiting, Queue::Same) | (State::Begun, _) => place = Place::Coming(chunk.id),
+                (State::Ended, _) => {}
             }
             at = chunk.range.end;
         }
         place
     }
 
-    /// Forgets chunks that were read. One that is on its way stays: others may wait for it.
+    /// Forgets chunks that were read, but none that a read waits for.
     fn drop_read(&mut self) {
         let next = self.next;
-        self.chunks.retain(|chunk| chunk.range.end > next || chunk.state == State::Begun);
+        let comes = |chunk: &Chunk| match chunk.state {
+            State::Waiting => chunk.is_awaited,
+            State::Begun => true,
+            State::Ended => false,
+        };
+        self.chunks.retain(|chunk| chunk.range.end > next || comes(chunk));
     }
 
     fn bytes_ahead(&self) -> u64 {

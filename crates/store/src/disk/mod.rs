@@ -142,8 +142,13 @@ pub trait DiskFile: fmt::Debug + Send + Sync {
     /// system tells.
     fn is_cached(&self, range: Range<u64>) -> bool;
 
+    /// Tell the medium that a range of bytes will be read ahead, without waiting for it. Best effort: it cannot
+    /// fail.
+    fn will_read(&self, _range: Range<u64>) {}
+
     /// Have a range of bytes read into the system's cache, and wait for the medium. What is behind the file's
-    /// end is left out.
+    /// end is left out. The bytes are copied to nowhere: a system counts pages as cached that are still on
+    /// their way, and tells of no other way to wait for them.
     fn read_ahead(&self, range: Range<u64>) -> io::Result<()> {
         let mut buffer = vec![0; usize::try_from(AHEAD_BUFFER_BYTES).expect("small")];
         let mut at = range.start;

@@ -279,17 +279,22 @@ impl DiskFile for ModelledFile {
         ready_ns.is_some_and(|ready_ns| ready_ns <= self.device.time.now_ns())
     }
 
-    fn read_ahead(&self, range: Range<u64>) -> io::Result<()> {
-        let range = self.present(range)?;
-        if range.is_empty() {
-            return Ok(());
-        }
-        let done = self.device.queue(Direction::Read, range.end - range.start);
-        let read = self.inner.read_ahead(range.clone());
-        if read.is_ok() {
+    fn will_read(&self, range: Range<u64>) {
+        let Ok(range) = self.present(range) else { return };
+        if !range.is_empty() {
+            let done = self.device.queue(Direction::Read, range.end - range.start);
             self.device.cache.lock().put(self.number, range, done);
         }
-        self.device.time.sleep_until(done);
+    }
+
+    fn read_ahead(&self, range: Range<u64>) -> io::Result<()> {
+        let range = self.present(range)?;
+        if self.device.cache.lock().ready_ns(self.number, &range).is_none() {
+            self.will_read(range.clone());
+        }
+        let read = self.inner.read_ahead(range.clone());
+        let ready_ns = self.device.cache.lock().ready_ns(self.number, &range);
+        self.device.time.sleep_until(ready_ns.unwrap_or(0));
         read
     }
 

@@ -13,7 +13,7 @@ use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, pwritev};
 
 use super::directory::Access;
 use super::residency::are_resident;
-use super::{DiskFile, FileIdentity, read_full};
+use super::{DiskFile, FileIdentity};
 
 /// The page cache's unit.
 const PAGE_BYTES: u64 = 4096;
@@ -93,23 +93,11 @@ impl DiskFile for SystemFile {
         are_resident(&self.file, range.start, length) == Some(true)
     }
 
-    /// The medium gets all of it at once. The reads that follow wait for it: the system tells of no other way,
-    /// and counts pages as cached that are still on their way.
-    fn read_ahead(&self, range: Range<u64>) -> io::Result<()> {
-        let mut buffer = vec![0; usize::try_from(ADVICE_BYTES).expect("small")];
-        let end = range.end.min(self.length()?);
-        let parts = |from: u64| {
-            let step = usize::try_from(ADVICE_BYTES).expect("small");
-            (from..end).step_by(step).map(move |at| at..(at + ADVICE_BYTES).min(end))
-        };
-        for part in parts(range.start) {
-            let _ = fadvise(&self.file, part.start, NonZeroU64::new(part.end - part.start), Advice::WillNeed);
+    fn will_read(&self, range: Range<u64>) {
+        let step = usize::try_from(ADVICE_BYTES).expect("small");
+        for at in (range.start..range.end.min(self.length().unwrap_or(0))).step_by(step) {
+            let _ = fadvise(&self.file, at, NonZeroU64::new(ADVICE_BYTES), Advice::WillNeed);
         }
-        for part in parts(range.start) {
-            let bytes = usize::try_from(part.end - part.start).expect("small");
-            read_full(self, &mut buffer[..bytes], part.start)?;
-        }
-        Ok(())
     }
 
     fn start_writing(&self, range: Range<u64>) -> io::Result<()> {

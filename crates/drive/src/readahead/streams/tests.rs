@@ -12,6 +12,7 @@ fn seen(object: u64, range: Range<u64>) -> Seen {
     Seen {
         object: (PartitionId(1), ObjectId(object)),
         range,
+        queue: Queue::Same,
         unit_bytes: UNIT,
         passed_over: UNIT,
         is_parity: false,
@@ -41,7 +42,7 @@ fn the_third_read_makes_a_stream_and_its_window_doubles() {
     let (places, chunks) = read_units(&mut streams, 1, 0..40);
     assert!(places[..3].iter().all(|place| *place == Place::Disk));
     assert!(places[3..].iter().all(|place| *place == Place::Memory), "{places:?}");
-    assert_eq!(chunks[0], 3 * UNIT..4 * UNIT);
+    assert_eq!(chunks[0], 3 * UNIT..5 * UNIT);
     assert!(chunks.windows(2).all(|pair| pair[0].end == pair[1].start), "{chunks:?}");
     let lengths: Vec<u64> = chunks.iter().map(|chunk| chunk.end - chunk.start).collect();
     assert!(lengths.is_sorted() || lengths.iter().all(|length| *length <= 8 * MIB), "{lengths:?}");
@@ -80,30 +81,44 @@ fn parity_between_the_units_is_passed_over() {
     }
 }
 
-#[test]
-fn a_read_waits_for_what_is_on_its_way_and_takes_over_what_it_does_not_wait_for() {
-    let mut streams = Streams::new(BOUNDS);
-    read_units(&mut streams, 1, 0..2);
+/// Makes a stream of units 0 to 2. Returns its first chunk, which is the two units after them.
+fn first_chunk(streams: &mut Streams) -> Due {
+    read_units(streams, 1, 0..2);
     let due = streams.handle_read(0, &seen(1, 2 * UNIT..3 * UNIT)).due.expect("a stream");
+    assert_eq!(due.range.start, 3 * UNIT);
+    due
+}
+
+#[test]
+fn reads_wait_for_what_is_on_its_way() {
+    let mut streams = Streams::new(BOUNDS);
+    let due = first_chunk(&mut streams);
+    // All of it is wanted before its turn comes.
+    for half in [3 * UNIT..4 * UNIT, 4 * UNIT..5 * UNIT] {
+        assert_eq!(streams.handle_read(0, &seen(1, half)).place, Place::Coming(due.id));
+    }
     assert!(streams.is_coming(due.id));
-    // The reader did not wait for its first half.
-    let half = 3 * UNIT..3 * UNIT + UNIT / 2;
-    let step = streams.handle_read(0, &seen(1, half.clone()));
-    assert_eq!(step.place, Place::Waiting(due.id));
-    assert_eq!(streams.begin(due.id), Some(half.end..4 * UNIT));
-    assert_eq!(streams.handle_read(0, &seen(1, half.end..4 * UNIT)).place, Place::Coming(due.id));
-    assert!(streams.is_coming(due.id), "it was read, and others wait for it");
+    assert_eq!(streams.begin(due.id), Some(due.range));
+    let promised = Seen { queue: Queue::Other, ..seen(1, 3 * UNIT..4 * UNIT) };
+    assert_eq!(streams.handle_read(0, &promised).place, Place::Coming(due.id), "the disk is at it");
     streams.handle_end(due.id);
     assert!(!streams.is_coming(due.id));
     assert_eq!(streams.begin(due.id), None);
 }
 
+/// Else a byte would be read twice, and a reservation charged for what best effort has read too.
 #[test]
-fn what_was_read_before_its_turn_is_not_read_ahead() {
+fn what_a_promised_read_takes_in_its_own_turn_is_not_read_ahead() {
     let mut streams = Streams::new(BOUNDS);
-    read_units(&mut streams, 1, 0..2);
-    let due = streams.handle_read(0, &seen(1, 2 * UNIT..3 * UNIT)).due.expect("a stream");
-    streams.handle_read(0, &seen(1, 3 * UNIT..4 * UNIT));
+    let due = first_chunk(&mut streams);
+    let half = 3 * UNIT..3 * UNIT + UNIT / 2;
+    let promised = Seen { queue: Queue::Other, ..seen(1, half.clone()) };
+    assert_eq!(streams.handle_read(0, &promised).place, Place::Disk);
+    assert_eq!(streams.begin(due.id), Some(half.end..due.range.end));
+    let mut streams = Streams::new(BOUNDS);
+    let due = first_chunk(&mut streams);
+    let promised = Seen { queue: Queue::Other, ..seen(1, due.range) };
+    assert_eq!(streams.handle_read(0, &promised).place, Place::Disk);
     assert_eq!(streams.begin(due.id), None);
 }
 
@@ -146,6 +161,7 @@ enum Event {
     On {
         reader: usize,
         bytes: u64,
+        queue: Queue,
     },
     /// A reader goes elsewhere.
     Jump {
@@ -162,7 +178,10 @@ enum Event {
 fn event() -> impl Strategy<Value = Event> {
     let reader = 0..6usize;
     prop_oneof![
-        12 => (reader.clone(), 1..40u64).prop_map(|(reader, n)| Event::On { reader, bytes: n * 16 * KIB }),
+        12 => (reader.clone(), 1..40u64, any::<bool>()).prop_map(|(reader, n, same)| {
+            let queue = if same { Queue::Same } else { Queue::Other };
+            Event::On { reader, bytes: n * 16 * KIB, queue }
+        }),
         1 => (reader, 0..4000u64).prop_map(|(reader, at)| Event::Jump { reader, to: at * 64 * KIB }),
         3 => (0..8usize).prop_map(Event::Begin),
         3 => (0..8usize).prop_map(Event::End),
@@ -184,12 +203,12 @@ proptest! {
         let mut memory: Vec<(ObjectRef, Range<u64>)> = Vec::new();
         for event in events {
             match event {
-                Event::On { reader, bytes } => {
+                Event::On { reader, bytes, queue } => {
                     // A read lies in one unit.
                     let from = at[reader];
                     let to = (from + bytes).min((from / UNIT + 1) * UNIT);
                     at[reader] = to;
-                    let read = seen(u64::try_from(reader / 2).expect("small"), from..to);
+                    let read = Seen { queue, ..seen(u64::try_from(reader / 2).expect("small"), from..to) };
                     let step = streams.handle_read(now, &read);
                     if step.place == Place::Memory {
                         let has = |byte: u64| {
