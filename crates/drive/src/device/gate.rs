@@ -598,6 +598,27 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn promises_are_kept_while_requests_come_under_them() {
+        let gate = gate();
+        let come = |rate, until_ns| {
+            let promise = braid_schedule::Promise {
+                direction: Direction::Read,
+                rate,
+                burst: MIB,
+                operation_bytes: MIB,
+                operation_ns: 10_000_000,
+                until_ns,
+            };
+            drop(enter(&gate, Flow::Reserved { reservation: 1, tenant: 1, promise }, 1));
+            gate.keeps_promises()
+        };
+        drop(enter(&gate, client(1), 1));
+        assert!(!gate.keeps_promises());
+        assert!(!come(0, u64::MAX) && !come(MIB, 0), "nothing is promised any more");
+        assert!(come(MIB, u64::MAX));
+    }
+
+    #[tokio::test]
     async fn an_ended_promise_is_remembered() {
         let gate = gate();
         let id = ReservationId(7);

@@ -125,3 +125,26 @@ impl DiskFile for SystemFile {
         Some(&self.file)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::disk::is_residency_told;
+
+    #[test]
+    fn what_was_read_ahead_is_cached() {
+        let mut file = tempfile::tempfile().expect("a temporary file");
+        file.write_all(&vec![7; 3 << 20]).expect("written");
+        file.sync_all().expect("synced");
+        let file = SystemFile::new(file, Access::Write);
+        file.drop_cache(0..3 << 20);
+        let range = 4096..(3 << 20) - 1;
+        file.will_read(range.clone());
+        file.read_ahead(range.clone()).expect("read ahead");
+        assert_eq!(file.is_cached(range), is_residency_told());
+        file.will_read(0..u64::MAX);
+        file.read_ahead(0..u64::MAX).expect("what is behind the end is left out");
+    }
+}

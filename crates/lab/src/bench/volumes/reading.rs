@@ -29,7 +29,7 @@ const REQUESTS: u32 = 4;
 const PIECE_BYTES: u64 = 4096;
 const PIECES_AT_ONCE: u32 = 16;
 /// Samples of a row. Those with and without read-ahead alternate.
-const SAMPLES: usize = 1;
+const SAMPLES: usize = 3;
 /// Samples of reads in memory, which vary more.
 const SAMPLES_MEMORY: usize = 9;
 const LOST_AFTER: &str = "600";
