@@ -12,6 +12,7 @@ use braid_store::format::entry::{LostRange, ObjectEntry, PartitionEntry, PlainUn
 use braid_store::format::extent::{Extent, LogPosition};
 use braid_store::format::page::{Key as PageKey, PageHead};
 use braid_store::format::ready::ReadyEntry;
+use braid_store::Base;
 use braid_store::format::snapshots::SnapshotsEntry;
 use braid_store::format::unit::{ContentEntry, KeepingEntry, Role, StepEntry, UnitEntry};
 use braid_store::format::{body, record, segment::SegmentHeader, superblock::Superblock};
@@ -112,10 +113,12 @@ fn checkpoints() -> Vec<Vec<u8>> {
         column: Column(0),
         known: true,
         lost: None,
+        husk: false,
         map: b"map",
         opaque: b"",
     };
     object.put(&mut entries);
+    Base { object: ObjectId(41), birth: 1, number: 3 }.put(&mut entries);
     let operation = OperationEntry { operation: OperationNumber(4), unit: 1, version, data: 0 };
     DedupEntry { client: ClientId(3), watermark: OperationNumber(2), operations: vec![operation] }
         .put(&mut entries);
@@ -244,8 +247,7 @@ fn capability() -> Capability {
 fn plain_requests() -> [DriveRequest; 2] {
     let at = || Address { partition: PartitionId(1), object: ObjectId(42) };
     let version = |n| Version { g: Generation(3), lease: Lease(4), n };
-    let read =
-        Read { at: at(), unit: 1, from: 0, to: 4096, want: Want::Newest, exactly: Vec::new(), snapshot: 0 };
+    let read = Read { at: at(), unit: 1, from: 0, to: 4096, want: Want::Newest, exactly: Vec::new() };
     let write = StripeWrite {
         at: at(),
         unit: 1,

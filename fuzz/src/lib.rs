@@ -8,6 +8,7 @@ use braid_store::format::dedup::DedupEntry;
 use braid_store::format::entry::{Entries, Entry};
 use braid_store::format::page::PageHead;
 use braid_store::format::ready::ReadyEntry;
+use braid_store::Base;
 use braid_store::format::snapshots::SnapshotsEntry;
 use braid_store::format::unit::UnitEntry;
 use braid_store::format::{body, record, segment::SegmentHeader, superblock::Superblock};
@@ -257,6 +258,10 @@ fn entries(bytes: &[u8]) {
             },
             Ok(Entry::Snapshots(body)) => match SnapshotsEntry::decode(body) {
                 Ok(snapshots) => snapshots.put(&mut again),
+                Err(_) => return,
+            },
+            Ok(Entry::Still(body)) => match Base::decode(body) {
+                Ok(base) => base.put(&mut again),
                 Err(_) => return,
             },
             Err(_) => return,

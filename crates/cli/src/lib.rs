@@ -37,7 +37,7 @@ use crate::operate::scrub;
 use crate::operate::status;
 use crate::operate::store_cmd;
 use crate::operate::volume;
-use crate::operate::{key, layout, qualify, quota, relayout, reserve};
+use crate::operate::{key, layout, qualify, quota, relayout, reserve, snapshot};
 use crate::output::interrupt;
 use crate::output::manual;
 use crate::output::report;
@@ -154,6 +154,7 @@ async fn command(command: Command, cluster: Option<&Path>, report: Report) -> Re
         Command::Chown(chown) => attributes::chown(chown, cluster).await,
         Command::Ln(ln) => attributes::ln(ln, cluster).await,
         Command::Touch(touch) => attributes::touch(touch, cluster).await,
+        Command::Truncate(truncate) => attributes::truncate(truncate, cluster).await,
         Command::Rm(rm) => namespace::rm(rm, cluster, report).await,
         Command::Mv(mv) => namespace::mv(mv, cluster, report).await,
         Command::Mkdir(mkdir) => namespace::mkdir(mkdir, cluster, report).await,
@@ -161,6 +162,7 @@ async fn command(command: Command, cluster: Option<&Path>, report: Report) -> Re
         Command::Volume(volume) => volume::run(volume, cluster, report).await,
         Command::Quota(asked) => quota::run(asked, cluster, report).await,
         Command::Key(asked) => key::run(asked, cluster, report).await,
+        Command::Snapshot(asked) => snapshot::run(asked, cluster, report).await,
         Command::Layout(asked) => layout::run(asked, cluster, report).await,
         Command::Plan(plan) => plan_cmd::run(plan, cluster, report).await,
         Command::Check(check) => check::run(check, cluster, report).await,

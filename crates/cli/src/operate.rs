@@ -17,6 +17,7 @@ pub(crate) mod relayout;
 pub mod replace;
 pub(crate) mod reserve;
 pub(crate) mod scrub;
+pub(crate) mod snapshot;
 pub(crate) mod status;
 pub(crate) mod store_cmd;
 pub(crate) mod volume;

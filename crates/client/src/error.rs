@@ -310,7 +310,7 @@ fn reason_kind(reason: Reason) -> Kind {
         | Reason::NoPartition
         | Reason::NoSnapshot
         | Reason::NoXattr => Kind::NotFound,
-        Reason::Exists | Reason::SnapshotUsed => Kind::Exists,
+        Reason::Exists => Kind::Exists,
         Reason::NotDirectory
         | Reason::IsDirectory
         | Reason::NotEmpty
@@ -318,9 +318,12 @@ fn reason_kind(reason: Reason) -> Kind {
         | Reason::Written
         | Reason::Loop
         | Reason::PartitionNotEmpty => Kind::WrongKind,
-        Reason::BadToken | Reason::NotAllowed | Reason::Forged | Reason::Rights | Reason::OtherCluster => {
-            Kind::Permission
-        }
+        Reason::BadToken
+        | Reason::NotAllowed
+        | Reason::Forged
+        | Reason::Rights
+        | Reason::OtherCluster
+        | Reason::SnapshotReadOnly => Kind::Permission,
         Reason::Leased | Reason::LeaseLost | Reason::DriveInUse | Reason::Unsettled => Kind::Busy,
         Reason::Full
         | Reason::ManagerFull
@@ -451,8 +454,6 @@ mod tests {
             assert_eq!(error.kind(), expected, "{reason:?}");
             assert_eq!(error.to_string(), "f: drive d1: object 2 in partition 1: the drive's words");
         };
-        check(Reason::NoSnapshot, Kind::NotFound);
-        check(Reason::SnapshotUsed, Kind::Exists);
         check(Reason::Unsettled, Kind::Busy);
         check(Reason::TooManySnapshots, Kind::NoSpace);
     }

@@ -368,7 +368,7 @@ impl<'a> Executor<'a> {
             };
             let at = self.view.address(self.set.segment, plan.column);
             let exactly = exactly.unwrap_or_default();
-            let request = Read { at, unit: stripe.0, from, to, want, exactly, snapshot: 0 };
+            let request = Read { at, unit: stripe.0, from, to, want, exactly };
             requests.push((plan.column, instruction.id, stripe, into, request));
         }
         let ranges: Vec<MemoryRange> = requests.iter().map(|(.., into, _)| *into).collect();

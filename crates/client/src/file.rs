@@ -37,6 +37,7 @@ use crate::peers::lease::LeaseRenewer;
 use crate::peers::retry::Tries;
 use crate::promised::Promised;
 
+mod allocate;
 mod append;
 mod close;
 mod part;

@@ -285,8 +285,10 @@ impl Handle {
         let lease = now.lease;
         let holder = self.holder;
         let reservation = now.promise.map_or(ReservationId::NONE, |promise| promise.reservation);
-        let refresh =
-            |access| Refresh { file, access, lease, holder, turn, in_vain, reservation, reach, room }.into();
+        let snapshot = now.stat.snapshot;
+        let refresh = |access| {
+            Refresh { file, access, lease, holder, turn, in_vain, reservation, reach, room, snapshot }.into()
+        };
         let request: ControlRequest = match self.purpose {
             Purpose::Read => refresh(Access::Read),
             Purpose::Write => refresh(Access::Write),

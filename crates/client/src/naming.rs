@@ -11,3 +11,4 @@ pub(crate) mod quotas;
 pub(crate) mod relayout;
 pub(crate) mod reservations;
 pub(crate) mod room;
+pub(crate) mod snapshots;

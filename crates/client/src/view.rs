@@ -41,6 +41,8 @@ pub(crate) struct FileView {
     pub(crate) promise: Option<HandlePromise>,
     /// Under a quota: one past the last byte that the handle may write before it asks for more.
     pub(crate) reach: Option<u64>,
+    /// One past the last byte for which the drives keep room free; 0: for none.
+    pub(crate) allocated: u64,
     /// The other facts in the answer.
     pub(crate) stat: StatRow,
 }
@@ -106,6 +108,7 @@ impl FileView {
             expires_ms: opened.expires_ms,
             promise: opened.promise,
             reach: opened.reach,
+            allocated: opened.allocated,
             stat,
         })
     }
@@ -143,6 +146,16 @@ impl FileView {
         self.layout.segments()[segment].components[column.index()].object
     }
 
+    /// Bytes that a column keeps free on its drive until they are written.
+    fn kept_free(&self, segment: usize) -> u64 {
+        let layout = &self.layout.segments()[segment];
+        let end = self.allocated.min(layout.end);
+        if end <= layout.start {
+            return 0;
+        }
+        (layout.stripe_at(end - 1).0 + 1).saturating_mul(u64::from(layout.shape.unit_bytes()))
+    }
+
     /// The attributes with which the column's object is created.
     pub(crate) fn attributes(&self, segment: usize, column: Column) -> Attributes {
         let columns = &self.segments[segment];
@@ -170,10 +183,10 @@ impl FileView {
             stored_bytes: 0,
             created_ms: self.stat.created_ms(),
             modified_ms: self.stat.created_ms(),
-            reserve_bytes: 0,
+            reserve_bytes: self.kept_free(segment),
             cluster: 0,
             opaque: Vec::new(),
-            snapshots: Vec::new(),
+            base: ObjectId(0),
         }
     }
 }

@@ -70,7 +70,7 @@ fn verify(store: &Store, place: UnitPlace) -> Verdict {
         Err(Error::NoObject(..) | Error::NoPartition(_)) => return Verdict::Whole,
         Err(_) => return Verdict::Lost,
     };
-    match store.verify_present(partition, object, unit) {
+    match store.verify_unit(partition, object, unit) {
         Ok(_) | Err(Error::NoObject(..) | Error::NoPartition(_)) => Verdict::Whole,
         Err(Error::Closed) => Verdict::Ends,
         Err(error) => {

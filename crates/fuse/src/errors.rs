@@ -17,6 +17,7 @@ pub(crate) fn errno(error: &Error) -> Errno {
         Reason::TooManyLinks => Some(Errno::EMLINK),
         Reason::TooLarge => Some(Errno::ENOSPC),
         Reason::Loop => Some(Errno::ELOOP),
+        Reason::SnapshotReadOnly => Some(Errno::EROFS),
         _ => None,
     });
     of_reason.unwrap_or_else(|| match error.kind() {

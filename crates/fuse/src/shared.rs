@@ -238,18 +238,21 @@ impl Shared {
     ) -> Outcome<()> {
         let open = known(self, handle)?;
         let end = offset.checked_add(length).ok_or(Errno::EFBIG)?;
-        let zeros = FallocateFlags::ZERO_RANGE;
-        let holes = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        if mode.is_empty() {
-            open.inode.extend(end).await
-        } else if mode == holes || mode == zeros | FallocateFlags::KEEP_SIZE {
-            open.inode.punch(offset..end).await
-        } else if mode == zeros {
+        let keeps_size = mode.contains(FallocateFlags::KEEP_SIZE);
+        let what = mode.difference(FallocateFlags::KEEP_SIZE);
+        if what == FallocateFlags::PUNCH_HOLE && keeps_size {
             open.inode.punch(offset..end).await?;
-            open.inode.extend(end).await
-        } else {
-            Err(Errno::EOPNOTSUPP)
+            return open.inode.keep_room(offset..end, false).await;
         }
+        if !what.is_empty() && what != FallocateFlags::ZERO_RANGE {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        // First, as it may fail.
+        open.inode.keep_room(offset..end, true).await?;
+        if what == FallocateFlags::ZERO_RANGE {
+            open.inode.punch(offset..end).await?;
+        }
+        if keeps_size { Ok(()) } else { open.inode.extend(end).await }
     }
 }
 

@@ -126,6 +126,8 @@ pub struct Core {
     pub(crate) is_watched: AtomicBool,
     /// True if clients may have watched before this start.
     pub(crate) was_watched: bool,
+    /// Held while a file is given to be written, and alone by a snapshot that looks for what is open.
+    pub(crate) opening: tokio::sync::RwLock<()>,
     /// Files without a lease whose procedure was left undone.
     pub(crate) unfinished: Mutex<BTreeSet<FileId>>,
     pub(crate) files: Mutex<BTreeMap<FileId, Weak<tokio::sync::Mutex<()>>>>,

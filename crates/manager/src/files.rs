@@ -1,5 +1,6 @@
 //! Files that clients open: leases, their holders, and their ends.
 
+pub(crate) mod allocate;
 pub(crate) mod endings;
 pub(crate) mod lapses;
 pub(crate) mod layouts;

@@ -11,6 +11,7 @@
 //! | [`files`] | files that clients open: leases, their holders, and their ends |
 //! | `columns` | columns of files on drives: the procedure that changes them, and the work that calls for it
 //! |
+//! | `snapshots` | snapshots of directories, and the bytes that are kept for them |
 //! | [`restore`] | backups, and the comparison of a restored state with what the drives hold |
 //! | [`disk`] | the manager's directory and the store in it |
 
@@ -28,6 +29,7 @@ mod drive_calls;
 mod jobs;
 mod leading;
 mod rates;
+mod snapshots;
 mod time;
 mod together;
 

@@ -224,6 +224,7 @@ pub async fn start(
         heeded: Notify::new(),
         is_watched: AtomicBool::new(was_watched),
         was_watched,
+        opening: tokio::sync::RwLock::new(()),
         unfinished: Mutex::default(),
         files: Mutex::default(),
         clock,

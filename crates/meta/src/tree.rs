@@ -11,6 +11,8 @@ pub mod names;
 pub mod nodes;
 pub mod quotas;
 pub mod room;
+pub mod seen;
 pub mod shapes;
+pub mod snapshots;
 pub mod view;
 pub mod volumes;

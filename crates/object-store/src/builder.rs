@@ -36,6 +36,12 @@ pub enum BuildError {
         /// The rule that the text breaks.
         source: NameError,
     },
+    /// The URL names a snapshot.
+    #[error("{name} is in a snapshot, which an object store does not read yet: copy it out with braid cp")]
+    Snapshot {
+        /// The URL that was given.
+        name: Name,
+    },
     /// The file `cluster.toml` cannot be read.
     #[error(transparent)]
     File(#[from] ClusterFileError),
@@ -121,6 +127,9 @@ impl BraidStoreBuilder {
             move |source| BuildError::Name { name, source }
         };
         let url = self.url.as_deref().map(|url| url.parse::<Name>().map_err(bad(url))).transpose()?;
+        if let Some(name) = url.as_ref().filter(|url| url.snapshot().is_some()) {
+            return Err(BuildError::Snapshot { name: name.clone() });
+        }
         let volume = self.volume.as_deref().or(url.as_ref().map(Name::volume)).ok_or(BuildError::NoVolume)?;
         let path = match (&self.prefix, &url) {
             (Some(prefix), _) => prefix.as_bytes(),

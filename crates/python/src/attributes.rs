@@ -38,6 +38,6 @@ pub(crate) async fn followed(
     if !follow {
         return Ok(name);
     }
-    let file = client.stat(&name).await?.file;
-    Ok(Name::number(name.volume(), file).expect("the volume is that of a name"))
+    let row = client.stat(&name).await?;
+    Ok(name.beneath(&row, Vec::new()))
 }

@@ -59,7 +59,7 @@ impl Failure {
     }
 
     pub(crate) fn of(self, name: &Name) -> Failure {
-        let text = [braid_client::PREFIX.as_bytes(), name.volume().as_bytes(), b"/", name.path()].concat();
+        let text = [braid_client::PREFIX.as_bytes(), name.label().as_bytes(), b"/", name.path()].concat();
         self.at(OsString::from_vec(text))
     }
 
@@ -135,6 +135,7 @@ fn errno(error: &Error) -> i32 {
         Reason::Loop => Some(libc::ELOOP),
         Reason::NoXattr => Some(libc::ENODATA),
         Reason::Written => Some(libc::EBUSY),
+        Reason::SnapshotReadOnly => Some(libc::EROFS),
         _ => None,
     });
     of_reason.unwrap_or_else(|| match error.kind() {

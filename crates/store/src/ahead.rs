@@ -2,8 +2,8 @@
 //! the system's cache.
 //!
 //! Nothing is served from here. A reader looks its unit up in the index as always, and finds the bytes in the
-//! cache if they are still the unit's content. So what was read ahead cannot be stale: if the unit was written
-//! meanwhile, its bytes lie elsewhere in the log.
+//! cache if they are still the unit's content. So what was read ahead cannot be stale: if the unit was
+//! written meanwhile, its bytes lie elsewhere in the log.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -74,24 +74,22 @@ impl Store {
         gap_bytes: u64,
     ) -> Result<Vec<Stretch>, Error> {
         let index = self.index();
-        let owner = index.whole_object(partition, object)?;
-        let unit_bytes = u64::from(owner.attributes.unit_bytes);
+        let shown = index.shown(partition, object)?;
+        let unit = shown.own.attributes.unit_bytes;
+        let unit_bytes = u64::from(unit);
         let mut found = Vec::new();
         for number in range.start / unit_bytes..range.end.div_ceil(unit_bytes) {
-            let Some(slot) = owner.units.get(number) else { continue };
+            let Some(slot) = shown.slot(number) else { continue };
             // The whole unit: a piece begins where its record does, unless it was written over.
-            let whole = 0..owner.attributes.unit_bytes;
-            let Ok(Some(unit)) = slot.wanted(Want::Newest, &whole, owner.attributes.unit_bytes) else {
-                continue;
-            };
-            if wanted == Wanted::Data && unit.kind != WriteKind::Data {
+            let Ok(Some(content)) = slot.wanted(Want::Newest, &(0..unit), unit) else { continue };
+            if wanted == Wanted::Data && content.kind != WriteKind::Data {
                 continue;
             }
             let begin = number * unit_bytes;
             let within =
                 |at: u64| u32::try_from(at.saturating_sub(begin).min(unit_bytes)).unwrap_or(u32::MAX);
             let within = within(range.start)..within(range.end);
-            for part in stored(self.files(), &unit.extents, Patience::Waits)? {
+            for part in stored(self.files(), &content.extents, Patience::Waits)? {
                 if let Some(range) = place(&part.extent, &within) {
                     found.push(Stretch { file: part.file, range });
                 }

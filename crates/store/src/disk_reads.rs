@@ -41,9 +41,10 @@ impl Store {
         range: &Range<u32>,
     ) -> Option<DiskReads> {
         let index = self.try_index()?;
-        let owner = index.whole_object(partition, object).ok()?;
-        let slot = owner.units.get(unit).unwrap_or(&Slot::EMPTY);
-        let found = slot.wanted(Want::Newest, range, owner.attributes.unit_bytes).ok()?;
+        let shown = index.shown(partition, object).ok()?;
+        let slot = shown.slot(unit);
+        let slot = slot.as_deref().unwrap_or(&Slot::EMPTY);
+        let found = slot.wanted(Want::Newest, range, shown.own.attributes.unit_bytes).ok()?;
         Some(found.map_or_else(DiskReads::default, |found| {
             DiskReads::of(found.extents.iter().chain(found.layers.iter()))
         }))

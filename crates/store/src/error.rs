@@ -70,42 +70,26 @@ pub enum Error {
     /// A unit has reached its limit of unsettled steps: wait until some are settled or folded.
     #[error("the unit has {0} unsettled writes, the most that it may have: try again")]
     Backlog(usize),
-    /// A snapshot needs the whole object settled. Let writers settle or retire their writes in progress, or
-    /// decide on these, then take the snapshot.
+    /// A still is taken of a ready column in which nothing is pending or owed: fence the object, decide on
+    /// what is unsettled, and take it then.
     #[error(
-        "unit {unit} of object {object} in partition {partition} is not settled, so no snapshot can be taken: settle it first"
+        "unit {unit} of object {object} in partition {partition} is pending, owed or joining, so no still can be taken: \
+         have it decided first"
     )]
     Unsettled {
         /// The object's partition.
         partition: PartitionId,
         object: ObjectId,
-        /// One unit with something pending, owed or unsettled.
+        /// One unit with something pending or owed; 0 if the column is joining.
         unit: u64,
     },
-    /// The snapshot was dropped, or never taken.
-    #[error("object {object} in partition {partition} has no snapshot {number}")]
-    NoSnapshot {
-        /// The object's partition.
-        partition: PartitionId,
-        object: ObjectId,
-        /// The number asked for.
-        number: u32,
-    },
-    /// Snapshot numbers are used once and rise: take a higher one.
-    #[error("snapshot {asked} cannot be taken: numbers up to {highest} were used, take a higher one")]
-    SnapshotUsed {
-        /// The highest number ever taken.
-        highest: u32,
-        /// The number asked for.
-        asked: u32,
-    },
-    /// The object has reached its limit of snapshots: drop one first.
-    #[error("the object has {0} snapshots, the most that it may have: drop one first")]
-    Snapshots(usize),
-    /// The unit is in more pieces than a checkpoint can hold: drop snapshots, or write all of the unit.
+    /// The object has reached its limit of stills: remove one first.
+    #[error("the object has {0} stills, the most that it may have: remove one first")]
+    Stills(usize),
+    /// The unit is in more pieces than a checkpoint can hold: remove stills, or write all of the unit.
     #[error(
-        "unit {unit} of object {object} in partition {partition} is in too many pieces, those that its snapshots keep \
-         among them: drop snapshots, or write all of the unit"
+        "unit {unit} of object {object} in partition {partition} is in too many pieces, those that its stills keep \
+         among them: remove snapshots of its file, or write all of the unit"
     )]
     Pieces {
         /// The object's partition.

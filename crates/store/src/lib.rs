@@ -65,8 +65,8 @@ pub use index::lost::LostKeys;
 pub use index::query::Want;
 pub use index::{Chain, ChainEntry, ChainTip, ClientOperations, ObjectUsage, PartitionState};
 pub use mutation::{
-    Attributes, Change, CheckedMutation, Mutation, MutationOutcome, OPAQUE_BYTES_MAX, RESERVE_BYTES_MAX,
-    SNAPSHOTS_MAX, Standing, UnitVerdict, VERDICT_STAMPS_MAX, Write, WriteKind,
+    Attributes, Base, Change, CheckedMutation, Mutation, MutationOutcome, OPAQUE_BYTES_MAX,
+    RESERVE_BYTES_MAX, STILLS_MAX, Standing, UnitVerdict, VERDICT_STAMPS_MAX, Write, WriteKind,
 };
 pub use options::Options;
 pub use payload::Body;

@@ -16,8 +16,8 @@ pub const OPAQUE_BYTES_MAX: usize = 4096;
 pub const VERDICT_STAMPS_MAX: usize = 4096;
 /// The most bytes that an object can reserve.
 pub const RESERVE_BYTES_MAX: u64 = 1 << 48;
-/// The most live snapshots of an object; the next is [`Error::Snapshots`].
-pub const SNAPSHOTS_MAX: usize = 1024;
+/// The most stills of an object; the next is [`Error::Stills`].
+pub const STILLS_MAX: usize = 1024;
 
 /// One change. Each is idempotent: applying it twice is the same as once (I6).
 #[derive(Debug, Clone)]
@@ -42,7 +42,8 @@ pub enum Mutation {
     /// Remove an empty partition. If it is absent: [`MutationOutcome::Already`].
     PartitionRemove { partition: PartitionId },
     /// Make an object. Repeated with the same unit size, column, map and creation time:
-    /// [`MutationOutcome::Already`]; else [`Error::Exists`].
+    /// [`MutationOutcome::Already`]; else [`Error::Exists`]. So for an object that was removed and has
+    /// stills.
     Create {
         /// The object's partition.
         partition: PartitionId,
@@ -50,7 +51,8 @@ pub enum Mutation {
         /// The attributes that the new object begins with.
         attributes: Attributes,
     },
-    /// Remove an object and all its bytes; if it or its partition is absent: [`MutationOutcome::Already`].
+    /// Remove an object and all its bytes, but for those that stills of it show; if it or its partition is
+    /// absent: [`MutationOutcome::Already`].
     Remove {
         /// The object's partition.
         partition: PartitionId,
@@ -154,26 +156,21 @@ pub enum Mutation {
         /// The verdict on each unit; at most [`VERDICT_STAMPS_MAX`] stamps and cut-offs in all.
         units: Vec<UnitVerdict>,
     },
-    /// Keep an object's settled contents readable under `number`, whatever is written later (copy on write):
-    /// one record, whatever the object's size. If any of it is unsettled: [`Error::Unsettled`].
-    Snapshot {
-        /// The object's partition.
+    /// Take a still of an object (PROTOCOL section 11): make an object that shows what this one holds now,
+    /// whatever is written later (copy on write), and also once this one is removed. Two records, whatever
+    /// the object's size. All deltas become settled: the caller knows that they are. If anything is pending
+    /// or owed, or the column is joining: [`Error::Unsettled`]. If the still exists already:
+    /// [`MutationOutcome::Already`]; another object of its number: [`Error::Exists`].
+    Take {
+        /// The partition of both objects.
         partition: PartitionId,
         object: ObjectId,
         /// The request's generation: must be the object's.
         g: Generation,
-        /// Chosen by the caller: above zero, and above every number used before on this object
-        /// ([`Error::SnapshotUsed`]). If this snapshot exists: [`MutationOutcome::Already`].
-        number: u32,
-    },
-    /// Drop a snapshot, and all that only it refers to. If it is absent: [`MutationOutcome::Already`].
-    SnapshotDrop {
-        /// The object's partition.
-        partition: PartitionId,
-        object: ObjectId,
-        /// The request's generation: must be the object's.
-        g: Generation,
-        number: u32,
+        /// The still's number.
+        still: ObjectId,
+        /// The still's attributes. Unit size and column must be the object's; `base` is set by the store.
+        attributes: Attributes,
     },
     /// Answered once everything submitted before is durable.
     Flush,
@@ -228,6 +225,19 @@ pub struct Attributes {
     pub map: Vec<u8>,
     /// The manager's opaque bytes; at most [`OPAQUE_BYTES_MAX`].
     pub opaque: Vec<u8>,
+    /// Of a still: what it was taken of. Set by [`Mutation::Take`] only.
+    pub base: Option<Base>,
+}
+
+/// The object that a still was taken of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Base {
+    /// The object, which may have been removed since.
+    pub object: ObjectId,
+    /// The sequence number of the record that created that object: another one of its number is not meant.
+    pub birth: u64,
+    /// The snapshot of that object which the still shows, from 1.
+    pub number: u32,
 }
 
 /// A change of attributes; `None`: no change. [`Mutation::Fence`] changes generation, set and joining.
@@ -448,14 +458,18 @@ impl Mutation {
             Mutation::Write(write) => write.validate(),
             Mutation::UnitWrite(write) => write.validate(),
             Mutation::Delta(delta) => delta.validate(),
+            Mutation::Create { attributes, .. } if attributes.base.is_some() => {
+                Err(Error::Malformed("a still is made by a take"))
+            }
             Mutation::Create { attributes, .. } => attributes.validate(),
+            Mutation::Take { object, still, .. } if still == object => {
+                Err(Error::Malformed("a still needs an object number of its own"))
+            }
+            Mutation::Take { attributes, .. } => attributes.validate(),
             Mutation::SetAttributes { change, .. } => {
                 reservable(change.reserve_bytes.unwrap_or_default())?;
                 bounded(change.map.as_deref().unwrap_or_default())?;
                 bounded(change.opaque.as_deref().unwrap_or_default())
-            }
-            Mutation::Snapshot { number: 0, .. } => {
-                Err(Error::Malformed("a snapshot's number is above zero"))
             }
             Mutation::Verdict { units, .. } => {
                 if units.iter().map(UnitVerdict::len).sum::<usize>() > VERDICT_STAMPS_MAX {

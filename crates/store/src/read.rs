@@ -14,7 +14,7 @@ use crate::index::list::{Listed, Listing};
 use crate::index::locked::Reading;
 use crate::index::query::Want;
 use crate::index::slot::Slot;
-use crate::index::unit::{Pins, Unit};
+use crate::index::unit::Unit;
 use crate::mutation::WriteKind;
 use crate::store::Store;
 use crate::stored_extent::{self, Patience, ViewExtent, Whose, stored};
@@ -91,24 +91,6 @@ impl Store {
         })
     }
 
-    /// Like [`Store::read`], of the snapshot `number`. [`Error::NoSnapshot`] if that does not exist (any
-    /// more). A unit not written before the snapshot reads as one hole at version zero.
-    pub fn read_snapshot(
-        &self,
-        partition: PartitionId,
-        object: ObjectId,
-        unit: u64,
-        range: Range<u32>,
-        number: u32,
-    ) -> Result<View, Error> {
-        self.look_up(partition, object, unit, &range, Patience::Waits, self.index(), |owner, slot| {
-            if !owner.has_snapshot(number) {
-                return Err(Error::NoSnapshot { partition, object, number });
-            }
-            slot.unit().seen_by(number, &range)
-        })
-    }
-
     /// Up to `limit` units that match a listing. The search stops after looking at `looked_at` units, so that
     /// a call stays short however many do not match.
     pub fn list(
@@ -119,7 +101,7 @@ impl Store {
         limit: usize,
         looked_at: usize,
     ) -> Result<Listed, Error> {
-        Ok(self.index().whole_object(partition, object)?.list(list, limit, looked_at))
+        Ok(self.index().shown(partition, object)?.list(list, limit, looked_at))
     }
 
     fn look_up(
@@ -132,7 +114,8 @@ impl Store {
         index: Reading<'_>,
         find: impl FnOnce(&Object, &Slot) -> Result<Option<Found>, Error>,
     ) -> Result<View, Error> {
-        let owner = index.whole_object(partition, object)?;
+        let shown = index.shown(partition, object)?;
+        let owner = shown.own;
         if range.is_empty() || range.end > owner.attributes.unit_bytes {
             return Err(Error::Malformed("a read's range is empty or past the unit's end"));
         }
@@ -151,15 +134,18 @@ impl Store {
         };
         let mut parts = Few::new();
         let mut layers = Few::new();
-        if let Some(found) = find(owner, owner.units.get(number).unwrap_or(&Slot::EMPTY))? {
+        let slot = shown.slot(number);
+        let holder = slot.as_ref().map_or(object, |slot| slot.holder);
+        if let Some(found) = find(owner, slot.as_deref().unwrap_or(&Slot::EMPTY))? {
             (view.version, view.pending, view.kind) = (found.version, found.pending, found.kind);
             (view.columns, view.cover, view.ends) = (found.columns, found.cover, found.ends.to_vec());
             parts = stored(self.files(), &found.extents, patience)?;
             layers = stored(self.files(), &found.layers, patience)?;
         }
         // The parts hold their files from here on, so the segments may be freed meanwhile.
+        drop(slot);
         drop(index);
-        let whose = self.whose(partition, object, number);
+        let whose = self.whose(partition, holder, number);
         let parts = stored_extent::load(parts, whose, Some(self.headers()))?;
         let layers = stored_extent::load(layers, whose, None)?;
         if !layers.is_empty() {
@@ -248,36 +234,29 @@ impl Store {
     }
 
     /// Read all stored bytes of a unit, of every version, from the medium, and verify their checksums. As far
-    /// as the system allows, they are first dropped from the page cache. Returns the bytes read.
+    /// as the system allows, they are first dropped from the page cache. Returns the bytes read. What only
+    /// stills show is not the object's: the stills are verified for it.
     pub fn verify_unit(&self, partition: PartitionId, object: ObjectId, unit: u64) -> Result<u64, Error> {
-        self.verify(partition, object, unit, Unit::pins)
-    }
-
-    /// As [`Store::verify_unit`], without the bytes that only snapshots still see, which no other drive has.
-    pub fn verify_present(&self, partition: PartitionId, object: ObjectId, unit: u64) -> Result<u64, Error> {
-        self.verify(partition, object, unit, |unit| Unit { kept: Vec::new(), ..unit.clone() }.pins())
-    }
-
-    fn verify(
-        &self,
-        partition: PartitionId,
-        object: ObjectId,
-        unit: u64,
-        which: impl Fn(&Unit) -> Pins,
-    ) -> Result<u64, Error> {
         let index = self.index();
-        let owner = index.whole_object(partition, object)?;
-        let found = owner.unit(unit);
-        found.wanted(Want::Exactly(found.tip_version()), &(0..0), owner.attributes.unit_bytes)?;
-        let pins = which(&found);
+        let shown = index.shown(partition, object)?;
+        let Some(slot) = shown.slot(unit) else { return Ok(0) };
+        let found = slot.unit();
+        found.wanted(Want::Exactly(found.tip_version()), &(0..0), shown.own.attributes.unit_bytes)?;
+        let pins = if found.kept.is_empty() {
+            found.pins()
+        } else {
+            Unit { kept: Vec::new(), ..found.clone().into_owned() }.pins()
+        };
         let parts = stored(self.files(), &pins, Patience::Waits)?;
+        let whose = self.whose(partition, slot.holder, unit);
         drop(found);
+        drop(slot);
         drop(index);
         for part in &parts {
             self.present(part.extent.segment)?;
         }
         stored_extent::drop_headers(&parts);
-        let parts = stored_extent::load(parts, self.whose(partition, object, unit), None)?;
+        let parts = stored_extent::load(parts, whose, None)?;
         stored_extent::drop_payloads(&parts);
         stored_extent::verify(&parts)
     }

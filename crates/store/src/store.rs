@@ -308,9 +308,9 @@ impl Store {
         Ok(look(&self.index().whole_object(partition, object)?.attributes.state()))
     }
 
-    /// Space usage of an object.
+    /// Space usage of an object. Of a still, its bytes are those that its removal gives back.
     pub fn usage(&self, partition: PartitionId, object: ObjectId) -> Result<ObjectUsage, Error> {
-        Ok(self.index().find_object(partition, object)?.usage())
+        Ok(self.index().shown(partition, object)?.usage())
     }
 
     /// Up to `limit` objects of a partition, in order, after `after`.
@@ -324,7 +324,8 @@ impl Store {
         let index = self.index();
         let objects = &index.find_partition(partition)?.objects;
         let begin = after.map_or(Unbounded, Excluded);
-        Ok(objects.range((begin, Unbounded)).map(|(&object, _)| object).take(limit).collect())
+        let found = objects.range((begin, Unbounded)).filter(|(_, found)| !found.husk);
+        Ok(found.map(|(&object, _)| object).take(limit).collect())
     }
 
     /// All partitions in order.
@@ -352,7 +353,7 @@ impl Store {
         object: ObjectId,
         units: Range<u64>,
     ) -> Result<Vec<Chain>, Error> {
-        Ok(self.index().whole_object(partition, object)?.chains(units))
+        Ok(self.index().shown(partition, object)?.chains(units))
     }
 
     /// The units with a pending version, owed versions, or deltas not known to be settled, in order.
@@ -373,16 +374,7 @@ impl Store {
     /// Returns true if a unit is caught up here: its column is not joining, or [`Mutation::Ready`] was
     /// applied; and it is not known to be damaged.
     pub fn is_ready(&self, partition: PartitionId, object: ObjectId, unit: u64) -> Result<bool, Error> {
-        let index = self.index();
-        let found = index.whole_object(partition, object)?;
-        Ok(found.is_ready(unit) && found.unit(unit).lost.is_none())
-    }
-
-    /// The object's readable snapshots, in order.
-    pub fn snapshots(&self, partition: PartitionId, object: ObjectId) -> Result<Vec<u32>, Error> {
-        let index = self.index();
-        let found = index.whole_object(partition, object)?.snapshots();
-        Ok(found.map_or_else(Vec::new, |snapshots| snapshots.live.iter().copied().collect()))
+        Ok(self.index().shown(partition, object)?.is_ready(unit))
     }
 
     /// Treat the keys that are lost as a whole as absent from now on, except partitions' values: all that
@@ -404,7 +396,8 @@ impl Store {
         *self.handle.shared.commit_totals.lock()
     }
 
-    /// Up to `limit` units of an object that were ever written or found damaged, in order, from `from` on.
+    /// Up to `limit` units of an object that were ever written or found damaged, in order, from `from` on. Of
+    /// a still without those that its base still holds as they were: to verify the base is enough for them.
     pub fn units(
         &self,
         partition: PartitionId,
@@ -412,9 +405,7 @@ impl Store {
         from: u64,
         limit: usize,
     ) -> Result<Vec<u64>, Error> {
-        let index = self.index();
-        let units = &index.whole_object(partition, object)?.units;
-        Ok(units.range(from..u64::MAX).map(|(unit, _)| unit).take(limit).collect())
+        Ok(self.index().shown(partition, object)?.own_units(from, limit))
     }
 
     /// Write a checkpoint of everything committed so far, and free segments that nothing refers to and no

@@ -24,6 +24,7 @@ mod end;
 mod fate;
 mod host;
 mod ills;
+mod key_turner;
 mod manager_disk;
 mod model;
 mod mounts;

@@ -132,7 +132,7 @@ fn shapes_for(target: &Target) -> Vec<Shape> {
     shapes
 }
 
-async fn connected(contact: &Contact) -> Client {
+pub(crate) async fn connected(contact: &Contact) -> Client {
     loop {
         match Client::connect(workload::config(contact)).await {
             Ok(client) => return client,

@@ -13,6 +13,7 @@ use crate::cluster::Contact;
 use crate::end::{all_up, check, decide, healed};
 use crate::fate;
 use crate::ills::Ills;
+use crate::key_turner::{self, KeyTurner};
 use crate::manager_disk::ManagerDisk;
 use crate::model::Model;
 use crate::mounts::{self, Mix};
@@ -33,6 +34,8 @@ const OPERATED: u64 = 50;
 const RANGED: u64 = 50;
 /// Percentage of runs in which files are laid out anew.
 const RELAID: u64 = 40;
+/// Percentage of runs in which keys are turned.
+const TURNED: u64 = 30;
 /// Percentage of runs in which data rates are reserved for files.
 const RESERVED: u64 = 50;
 /// Percentage of runs in which disks, clocks and the manager's state suffer too.
@@ -143,6 +146,9 @@ fn with_clients(seed: u64, trace: &Trace) -> (Option<String>, u64, u64) {
     let mut reserver = Random::new(seed ^ 0x7265_7365_7276_6572);
     let reserver = reserver.percent(RESERVED).then_some(reserver);
     run.reserver = reserver.map(|random| (run.site.world.add_host("reserver"), random));
+    let mut turner = Random::new(seed ^ 0x0074_7572_6e65_7273);
+    let turner = turner.percent(TURNED).then_some(turner);
+    run.turner = turner.map(|random| (run.site.world.add_host("turner"), random));
     run.relayer = relayer.map(|random| (run.site.world.add_host("relayer"), random));
     run.ills = ills;
     let mut disk = Random::new(seed ^ 0x6d64_6973_6b73);
@@ -159,6 +165,7 @@ struct Run {
     operator: Option<HostId>,
     relayer: Option<(HostId, Random)>,
     reserver: Option<(HostId, Random)>,
+    turner: Option<(HostId, Random)>,
     /// Reservations that must be there at the end.
     reservations: Kept,
     ills: Option<Random>,
@@ -194,6 +201,7 @@ impl Run {
             operator,
             relayer: None,
             reserver: None,
+            turner: None,
             reservations: Kept::default(),
             ills: None,
             manager_disk: None,
@@ -233,6 +241,14 @@ impl Run {
             let kept = Arc::clone(&self.reservations);
             let reserver = Reserver { contact, targets, random, trace, stop, kept };
             self.site.world.start(host, reserver.operate());
+            others.push(host);
+        }
+        if let Some((host, random)) = self.turner.take() {
+            let drives = if self.ills.is_some() { Vec::new() } else { self.drive_names() };
+            let contact = contact.clone();
+            let trace = self.site.world.trace.clone();
+            let stop = Arc::clone(&self.stop);
+            self.site.world.start(host, KeyTurner { contact, drives, random, trace, stop }.operate());
             others.push(host);
         }
         for index in 0..CLIENTS {
@@ -353,6 +369,7 @@ impl Run {
                 decide(&client, target, &model).await?;
             }
             healed(&client, &names, &trace).await?;
+            key_turner::check(&client).await?;
             reserver::check(&client, &reservations, is_older).await?;
             for target in &targets {
                 check(&client, target, &model, damaged.as_deref()).await?;

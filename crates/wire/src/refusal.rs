@@ -57,13 +57,10 @@ choice! {
         Closing = 23,
         /// The drive's file system is read-only.
         ReadOnly = 24,
-        /// Something in the object is not settled, so no snapshot can be taken: settle it, then try again.
+        /// Something in the object is pending, in doubt, or joining, so no still can be taken: have it
+        /// decided, then try again.
         Unsettled = 25,
-        /// The object has no such snapshot: it was dropped, or never taken.
-        NoSnapshot = 26,
-        /// The snapshot's number, or a higher one, was used before: take a higher one.
-        SnapshotUsed = 27,
-        /// The object has as many snapshots as it may: drop one first.
+        /// The object has as many stills as it may, or the volume as many snapshots: remove a snapshot first.
         TooManySnapshots = 28,
         /// The column is joining, and has not caught up with the unit yet: read from the other columns.
         NotCaughtUp = 29,
@@ -124,6 +121,10 @@ choice! {
         OtherQuota = 65,
         /// The file has been written, so that it can get another layout only by being laid out anew.
         Written = 66,
+        /// The place is in a snapshot, and cannot be changed: copy it out.
+        SnapshotReadOnly = 67,
+        /// The directory has no such snapshot: it was removed, or never made.
+        NoSnapshot = 68,
     }
 }
 

@@ -2,9 +2,10 @@
 //! capabilities that were used last.
 //!
 //! Only *derived* values are kept: a private part follows from the bytes of the public part and from the
-//! drive's keys. When the drive's master key is turned, all are forgotten. Whether a capability still holds (epoch, expiry, generation, lease) is
-//! checked anew for each request, as for a capability that was never seen. So a kept capability allows
-//! nothing that the same one would not allow on a new connection; it costs one MAC instead of two.
+//! drive's keys. When the drive's master key is turned, all are forgotten. Whether a capability still holds
+//! (epoch, expiry, generation, lease) is checked anew for each request, as for a capability that was never
+//! seen. So a kept capability allows nothing that the same one would not allow on a new connection; it costs
+//! one MAC instead of two.
 //!
 //! A capability is kept only once a request has proved it, so a stranger cannot fill the memory. It is
 //! dropped when a request under it is refused because of its key or its expiry.

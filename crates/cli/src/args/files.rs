@@ -34,6 +34,10 @@ pub(crate) struct Cp {
     /// Bytes of a unit, a power of two from 4K to 64M; with --scheme
     #[arg(long, default_value = "512K", value_parser = size::parse, value_name = "SIZE", requires = "scheme")]
     pub(crate) unit: u64,
+    /// Have the drives keep room for a whole file before its first byte is copied; if they have not, it fails
+    /// at once
+    #[arg(long)]
+    pub(crate) preallocate: bool,
     /// Show no progress and no summary
     #[arg(short, long)]
     pub(crate) quiet: bool,
@@ -153,6 +157,21 @@ pub(crate) struct Touch {
     /// The time, as @SECONDS since 1970, with a fraction if need be [default: now]
     #[arg(short, long, value_name = "DATE")]
     pub(crate) date: Option<String>,
+    #[arg(required = true, value_name = "braid://VOLUME/PATH")]
+    pub(crate) names: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Truncate {
+    /// The new size
+    #[arg(short, long, value_parser = size::parse, value_name = "SIZE")]
+    pub(crate) size: u64,
+    /// Have the drives keep room for all bytes of that size, so that writes there do not fail for lack of it
+    #[arg(long)]
+    pub(crate) allocate: bool,
+    /// Make no files that are not there
+    #[arg(short = 'c', long)]
+    pub(crate) no_create: bool,
     #[arg(required = true, value_name = "braid://VOLUME/PATH")]
     pub(crate) names: Vec<OsString>,
 }

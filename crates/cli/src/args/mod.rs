@@ -9,6 +9,7 @@ mod quota;
 mod reserve;
 mod servers;
 mod sim;
+mod snapshot;
 mod store;
 mod stream;
 mod volume;
@@ -25,7 +26,7 @@ use crate::output::exit;
 use crate::output::size;
 
 pub(crate) use bench::{Bench, Qualify};
-pub(crate) use files::{Cat, Chmod, Chown, Cp, Ln, Ls, Mkdir, Mv, Rm, Stat, Touch};
+pub(crate) use files::{Cat, Chmod, Chown, Cp, Ln, Ls, Mkdir, Mv, Rm, Stat, Touch, Truncate};
 pub(crate) use keys::{KeyRevoke, KeyRotate, Keys};
 pub(crate) use quota::{Quota, QuotaOf};
 pub(crate) use reserve::{Reserve, ReserveCommand, ReserveRate};
@@ -33,6 +34,7 @@ pub use servers::DriveOptions;
 pub(crate) use servers::{Drive, DriveServe, Manager, ManagerServe, Supervised};
 pub use sim::SimRun;
 pub(crate) use sim::{Sim, Size};
+pub(crate) use snapshot::{Snapshot, SnapshotOf};
 pub(crate) use store::Store;
 pub(crate) use stream::{Pace, Play, Record, Stream};
 pub(crate) use volume::{Layout, LayoutSet, Volume, VolumeCreate, VolumeSet};
@@ -137,6 +139,11 @@ pub(crate) enum Command {
     /// Set times of the last access and change, and make files that are not there
     #[command(after_help = "Example:\n  braid touch --date @1234567890.5 braid://main/a")]
     Touch(Touch),
+    /// Make files shorter or longer, with room kept for what is to come
+    #[command(
+        after_help = "What is cut off is gone, and what a file grows by reads as zeros. Room that is kept counts as used, is given back as it is written, when the file is made shorter, or removed.\n\nExamples:\n  braid truncate --size 0 braid://main/log\n  braid truncate --size 200G --allocate braid://main/recording"
+    )]
+    Truncate(Truncate),
     /// Remove files, and directories with -r
     #[command(
         after_help = "rm -r braid://VOLUME empties the volume; `braid volume rm` removes it.\n\nExample:\n  braid rm -r braid://main/old"
@@ -168,6 +175,12 @@ pub(crate) enum Command {
         after_help = "Examples:\n  braid key rotate --all\n  braid key revoke braid://media/a.mkv"
     )]
     Key(Keys),
+    /// Keep a volume or directory as it is at one moment
+    #[command(
+        subcommand,
+        after_help = "Example:\n  braid snapshot make braid://media before-upgrade && braid ls braid://media@before-upgrade"
+    )]
+    Snapshot(Snapshot),
     /// Say how new files in a directory lie on the drives: scheme, width and unit
     #[command(
         subcommand,

@@ -28,6 +28,7 @@ pub(super) async fn run(
     kept: AttributeChanges,
     name: &Name,
     shape: Option<Shape>,
+    preallocate: bool,
     progress: &Progress,
 ) -> Result<u64, Failure> {
     let mut full = BTreeSet::new();
@@ -40,6 +41,12 @@ pub(super) async fn run(
             // The manager had no other drives to offer.
             unnamed.give_up().await;
             return Err(failure);
+        }
+        if let Some(size) = job.size.filter(|&size| preallocate && size > 0)
+            && let Err(error) = unnamed.file.reserve_space(0..size).await
+        {
+            unnamed.give_up().await;
+            return Err(error.into());
         }
         let stripe = stripe_bytes(&unnamed.file);
         let failure =

@@ -267,7 +267,7 @@ fn can_link(first: &Location, other: &Location) -> bool {
     match (first, other) {
         (Location::Local(_), Location::Local(_)) => true,
         (Location::Remote { name, .. }, Location::Remote { name: other, .. }) => {
-            name.volume() == other.volume()
+            name.label() == other.label()
         }
         _ => false,
     }

@@ -185,7 +185,7 @@ fn is_below(target: &Location, directory: &Location) -> bool {
         }
         (Location::Remote { name, .. }, Location::Remote { name: directory, .. }) => {
             let rest = name.path().strip_prefix(directory.path());
-            name.volume() == directory.volume() && rest.is_some_and(|rest| rest.first() == Some(&b'/'))
+            name.label() == directory.label() && rest.is_some_and(|rest| rest.first() == Some(&b'/'))
         }
         _ => false,
     }

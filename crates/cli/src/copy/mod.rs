@@ -49,6 +49,8 @@ struct Options {
     which: Which,
     /// Layout of the files that are made in a volume; `None`: the one that counts there.
     shape: Option<Shape>,
+    /// True if the drives keep room for a whole file before its first byte is copied.
+    preallocate: bool,
 }
 
 /// One file copied; a line of `--json`.
@@ -99,6 +101,7 @@ pub(crate) async fn run(cp: args::Cp, cluster: Option<&Path>, report: Report) ->
         },
         which: if cp.update { Which::Changed } else { Which::All },
         shape,
+        preallocate: cp.preallocate,
     };
     let of_files = u64::try_from(of_files).unwrap_or(u64::MAX);
     let bar = if cp.quiet || to_pipe { Bar::Hidden } else { Bar::Shown };
@@ -127,11 +130,12 @@ pub(crate) async fn run(cp: args::Cp, cluster: Option<&Path>, report: Report) ->
 
 /// The layout that the command line asks for. Only files in a volume have one.
 fn wanted<'a>(cp: &'a args::Cp, target: &Location) -> Result<Option<Asked<'a>>, Failure> {
-    let Some(scheme) = &cp.scheme else { return Ok(None) };
-    if !matches!(target, Location::Remote { .. }) {
-        return Err(Failure::usage("copy", "--scheme is for copies that are made in a volume")
+    if !matches!(target, Location::Remote { .. }) && (cp.scheme.is_some() || cp.preallocate) {
+        let option = if cp.scheme.is_some() { "--scheme" } else { "--preallocate" };
+        return Err(Failure::usage("copy", format!("{option} is for copies that are made in a volume"))
             .remedy("leave it out, or name a target such as braid://VOLUME/PATH"));
     }
+    let Some(scheme) = &cp.scheme else { return Ok(None) };
     Asked::new(scheme, cp.width, cp.unit).doing(|| "copy".to_owned()).map(Some)
 }
 
@@ -204,7 +208,8 @@ async fn copy_one(
             bytes
         }
         Location::Remote { name, .. } => {
-            elsewhere::run(client, job, source, kept, name, options.shape, progress).await?
+            let Options { shape, preallocate, .. } = options;
+            elsewhere::run(client, job, source, kept, name, shape, preallocate, progress).await?
         }
     };
     Ok(CopyOutcome::Copied(bytes))

@@ -96,6 +96,30 @@ pub(crate) async fn touch(touch: args::Touch, cluster: Option<&Path>) -> Result<
     Ok(())
 }
 
+/// Runs `braid truncate`.
+pub(crate) async fn truncate(truncate: args::Truncate, cluster: Option<&Path>) -> Result<(), Failure> {
+    let names = names(&truncate.names)?;
+    let client = connect::cluster(cluster).await?;
+    for name in names {
+        let options = OpenOptions::new().write(true).create(!truncate.no_create);
+        let file = match client.open(&name, &options).await {
+            Err(error) if error.reason() == Some(Reason::NotFound) && truncate.no_create => continue,
+            opened => opened?,
+        };
+        let set = async {
+            if truncate.allocate {
+                // First, as it may fail.
+                file.reserve_space(0..truncate.size).await?;
+            }
+            file.set_len(truncate.size).await
+        };
+        let set = set.await;
+        file.close().await?;
+        set?;
+    }
+    Ok(())
+}
+
 /// Changes the attributes of the named entry and, with `recursive`, of everything below it.
 async fn each(
     client: &Client,

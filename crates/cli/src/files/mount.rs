@@ -28,6 +28,11 @@ const MOUNTED: &str = "mounted";
 pub(crate) async fn run(mount: args::Mount, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
     let name = remote(&mount.volume)?;
     let shown = mount.directory.display();
+    if name.snapshot().is_some() {
+        let why =
+            "a snapshot is not mounted: mount the volume, and read the snapshot with braid cat, cp and ls";
+        return Err(Failure::new(Exit::Usage, format!("mount {name}"), why));
+    }
     if !name.is_root() {
         let why = "a volume is mounted as a whole: give braid://VOLUME";
         return Err(Failure::new(Exit::Usage, format!("mount {name}"), why));

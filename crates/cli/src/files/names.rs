@@ -136,7 +136,7 @@ impl Text {
 
 /// A remote name as it is typed; a volume's root has no trailing slash.
 fn typed(name: &Name) -> Vec<u8> {
-    let mut bytes = format!("{}{}", braid_client::PREFIX, name.volume()).into_bytes();
+    let mut bytes = format!("{}{}", braid_client::PREFIX, name.label()).into_bytes();
     if !name.is_root() {
         bytes.push(b'/');
         bytes.extend_from_slice(name.path());
@@ -152,7 +152,7 @@ pub(crate) fn remote(text: &OsStr) -> Result<Name, Failure> {
 
 /// A remote name for messages, with odd bytes escaped.
 pub(crate) fn show_remote(name: &Name) -> String {
-    format!("braid://{}/{}", name.volume(), show_name(name.path()))
+    format!("braid://{}/{}", name.label(), show_name(name.path()))
 }
 
 #[cfg(test)]

@@ -62,7 +62,7 @@ struct ClientSeen {
     writes: u64,
 }
 
-/// What `rotate` did, in `--json`.
+/// The result of `rotate` in `--json`.
 #[derive(Debug, Serialize)]
 struct Rotated {
     volumes: Vec<String>,

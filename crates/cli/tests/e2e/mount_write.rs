@@ -176,6 +176,13 @@ fn a_mapping_is_written_and_holes_read_as_zeros() {
     expected[100_001..1_600_001].fill(0);
     rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 2_000_000, 2_000_000).expect("longer");
     expected.resize(4_000_000, 0);
+    // Room is kept or refused, at once; the size stays.
+    let none = rustix::fs::fallocate(&file, keep, 0, 100 << 40);
+    assert_eq!(none, Err(rustix::io::Errno::NOSPC));
+    rustix::fs::fallocate(&file, keep, 4_000_000, 8 << 20).expect("kept");
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::ZERO_RANGE, 10, 500).expect("zeroed");
+    expected[10..510].fill(0);
+    rustix::fs::fallocate(&file, hole | keep, 4_000_000, 1 << 40).expect("given back");
     assert!(fs::read(&path).expect("read") == expected);
     drop(file);
     assert!(cluster.cat("braid://main/f") == expected);

@@ -70,7 +70,6 @@ impl Handle {
                 Want::Settled => data::Want::Settled,
             },
             exactly: Vec::new(),
-            snapshot: 0,
         };
         let mut item = Item { request: request.into(), payload: &[], into: buffer };
         let drives = &self.client.paths.drives;

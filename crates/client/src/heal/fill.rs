@@ -48,6 +48,7 @@ pub(super) async fn fill_file(client: &Client, file: FileId, tally: &HealTally) 
             reservation: ReservationId::NONE,
             reach: 0,
             room: Room::Keep,
+            snapshot: 0,
         };
         let source = open(client, &subject, Purpose::Read, refresh.into()).await?;
         let view = target.view();

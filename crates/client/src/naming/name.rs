@@ -1,4 +1,4 @@
-//! Remote names: `braid://VOLUME/PATH`.
+//! Remote names: `braid://VOLUME/PATH`, and `braid://VOLUME@SNAPSHOT/PATH` for what a snapshot shows.
 //!
 //! A path is bytes: components joined by `/`, relative to the volume's root, which is the empty path. A
 //! component has 1 to 255 bytes without `/` and NUL, and is not `.` or `..`. There is no percent-encoding:
@@ -9,7 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use braid_layout::FileId;
-use braid_wire::control::{NamePlace, PATH_BYTES_MAX as ASKED_BYTES_MAX};
+use braid_wire::control::{NamePlace, PATH_BYTES_MAX as ASKED_BYTES_MAX, StatRow};
 
 /// The prefix of every remote name.
 pub const PREFIX: &str = "braid://";
@@ -25,6 +25,10 @@ pub const VOLUME_BYTES_MAX: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name {
     volume: String,
+    /// Name of the snapshot that the path leads into; empty: none.
+    snapshot: String,
+    /// Number of the snapshot in which `from` is; 0: none.
+    number: u32,
     /// The directory or file from which the path leads; 0: the volume's root.
     from: FileId,
     path: Vec<u8>,
@@ -41,6 +45,12 @@ pub enum NameError {
         "a volume's name has 1 to 64 letters, digits, '-', '_' or '.', and begins with a letter or digit"
     )]
     Volume,
+    /// The snapshot's name is empty, too long, or holds something other than letters, digits, `-`, `_`, `.`.
+    #[error(
+        "a snapshot's name, after the '@', has 1 to 64 letters, digits, '-', '_' or '.', and begins with a letter \
+         or digit"
+    )]
+    Snapshot,
     /// Two slashes in a row.
     #[error("a path cannot have an empty component: remove the double '/'")]
     EmptyComponent,
@@ -70,7 +80,19 @@ impl Name {
         if !path.is_empty() {
             path.split(|&byte| byte == b'/').try_for_each(check_component)?;
         }
-        Ok(Name { volume: volume.to_owned(), from: FileId(0), path: path.to_vec() })
+        Ok(Name {
+            volume: volume.to_owned(),
+            snapshot: String::new(),
+            number: 0,
+            from: FileId(0),
+            path: path.to_vec(),
+        })
+    }
+
+    /// The same name in the snapshot of this name: that of the first directory on the path that has one.
+    pub fn in_snapshot(&self, snapshot: &str) -> Result<Name, NameError> {
+        check_volume(snapshot).map_err(|_| NameError::Snapshot)?;
+        Ok(Name { snapshot: snapshot.to_owned(), ..self.clone() })
     }
 
     /// A name for the file or directory of this number, whatever its path is by now.
@@ -88,7 +110,10 @@ impl Name {
         let rest = text.strip_prefix(PREFIX.as_bytes()).ok_or(NameError::Prefix)?;
         let slash = rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len());
         let volume = std::str::from_utf8(&rest[..slash]).map_err(|_| NameError::Volume)?;
-        Name::new(volume, &rest[slash..])
+        match volume.split_once('@') {
+            None => Name::new(volume, &rest[slash..]),
+            Some((volume, snapshot)) => Name::new(volume, &rest[slash..])?.in_snapshot(snapshot),
+        }
     }
 
     /// Returns true if the text begins with `braid://`, and so is meant as a remote name.
@@ -99,6 +124,20 @@ impl Name {
     /// The volume's name.
     pub fn volume(&self) -> &str {
         &self.volume
+    }
+
+    /// The name of the snapshot that the path leads into, if it names one.
+    pub fn snapshot(&self) -> Option<&str> {
+        if self.snapshot.is_empty() { None } else { Some(&self.snapshot) }
+    }
+
+    /// The volume's name, with `@` and the snapshot's name if there is one.
+    pub fn label(&self) -> String {
+        if self.snapshot.is_empty() {
+            self.volume.clone()
+        } else {
+            format!("{}@{}", self.volume, self.snapshot)
+        }
     }
 
     /// The path: components joined by `/`; empty for the root.
@@ -133,14 +172,19 @@ impl Name {
             path.push(b'/');
         }
         path.extend_from_slice(component);
-        Ok(Name { from: self.from, ..Name::new(&self.volume, &path)? })
+        Ok(Name { path: Name::new(&self.volume, &path)?.path, ..self.clone() })
     }
 
     /// The name in the form for the manager. A path that is too long for a request is an error, which has the
     /// name cut in two: the first part as a name, and the rest as a path from there.
     pub(crate) fn place(&self) -> Result<NamePlace, (Name, Vec<u8>)> {
         if self.path.len() <= ASKED_BYTES_MAX {
-            return Ok(NamePlace { volume: self.volume.clone(), from: self.from, path: self.path.clone() });
+            return Ok(NamePlace {
+                volume: self.label(),
+                from: self.from,
+                path: self.path.clone(),
+                snapshot: self.number,
+            });
         }
         let cut = self.path[..=ASKED_BYTES_MAX].iter().rposition(|&byte| byte == b'/');
         let cut = cut.expect("no component is so long");
@@ -148,9 +192,9 @@ impl Name {
         Err((above, self.path[cut + 1..].to_vec()))
     }
 
-    /// The name of `path`, relative to the file or directory of this number in the same volume.
-    pub(crate) fn beneath(&self, from: FileId, path: Vec<u8>) -> Name {
-        Name { from, path, ..self.clone() }
+    /// The name of `path`, relative to this file or directory of the same volume, as it was found.
+    pub fn beneath(&self, from: &StatRow, path: Vec<u8>) -> Name {
+        Name { from: from.file, number: from.snapshot, path, ..self.clone() }
     }
 }
 
@@ -188,10 +232,11 @@ impl FromStr for Name {
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = String::from_utf8_lossy(&self.path);
+        write!(f, "{PREFIX}{}", self.label())?;
         match (self.from, path.as_ref()) {
-            (FileId(0), path) => write!(f, "{PREFIX}{}/{path}", self.volume),
-            (from, "") => write!(f, "{PREFIX}{}/(number {from})", self.volume),
-            (from, path) => write!(f, "{PREFIX}{}/(number {from})/{path}", self.volume),
+            (FileId(0), path) => write!(f, "/{path}"),
+            (from, "") => write!(f, "/(number {from})"),
+            (from, path) => write!(f, "/(number {from})/{path}"),
         }
     }
 }
@@ -232,6 +277,21 @@ mod tests {
             &[b"braid://main/".as_slice(), &b"xy/".repeat(22_000)].concat(),
             Err(NameError::PathLength(65_999)),
         );
+    }
+
+    #[test]
+    fn a_name_may_lead_into_a_snapshot() {
+        let name: Name = "braid://main@a-1/d/f".parse().expect("good");
+        assert_eq!((name.volume(), name.snapshot(), name.path()), ("main", Some("a-1"), b"d/f".as_slice()));
+        assert_eq!(name.to_string(), "braid://main@a-1/d/f");
+        let below = name.parent().expect("a directory").join(b"g").expect("good");
+        assert_eq!(below.place().expect("short").volume, "main@a-1", "what is below is in it too");
+        assert_eq!(Name::parse(b"braid://main/d@a").expect("good").snapshot(), None, "a path may hold any");
+        for odd in
+            [&b"braid://main@/f"[..], b"braid://main@a@b/f", b"braid://main@-/f", b"braid://main@\xc3\xa4/f"]
+        {
+            assert_eq!(Name::parse(odd), Err(NameError::Snapshot), "{}", String::from_utf8_lossy(odd));
+        }
     }
 
     #[test]

@@ -92,7 +92,7 @@ impl Client {
             let ControlReply::Stat(row) = self.ask_manager(&subject, request).await? else {
                 return Err(Error::Answer { subject, why: "a lookup was asked for".to_owned() });
             };
-            match name.beneath(row.file, path).place() {
+            match name.beneath(&row, path).place() {
                 Ok(place) => return Ok(place),
                 Err(cut) => (above, path) = cut,
             }

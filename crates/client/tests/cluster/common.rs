@@ -249,17 +249,22 @@ impl Cluster {
 
     /// Starts an empty drive in place of a dead one, under a new name.
     pub(crate) async fn restart_anew(&mut self, index: usize) {
+        self.restart_anew_with(index, None).await;
+    }
+
+    /// Starts an empty drive of this capacity in place of a dead one, under a new name.
+    pub(crate) async fn restart_anew_with(&mut self, index: usize, capacity_bytes: Option<u64>) {
         let name = format!("{}-new", self.drives[index].name);
         let dir = self.dir.path().join(&name);
-        let (node, ready) = drive(dir.clone(), "127.0.0.1:0".to_owned(), &self.ready, &name, None, None)
-            .await
-            .expect("the drive starts");
+        let (node, ready) =
+            drive(dir.clone(), "127.0.0.1:0".to_owned(), &self.ready, &name, None, capacity_bytes)
+                .await
+                .expect("the drive starts");
         let id = ready.drive;
         let address = ready.address.to_string();
         let credentials = ready.credentials;
         let node = Some(node);
         let advertise = None;
-        let capacity_bytes = None;
         self.drives[index] = Drive { node, dir, id, name, address, credentials, advertise, capacity_bytes };
     }
 

@@ -65,7 +65,7 @@ async fn no_request_fails_while_all_keys_are_turned() {
         all_heard(&client).await;
     }
     let early = client.rotate_keys(KeyTurning::Volume, "main", false).await.expect_err("too early");
-    assert_eq!(early.reason(), Some(Reason::Busy));
+    assert_eq!(early.reason(), Some(Reason::NotAllowed));
     stop.store(true, Ordering::Release);
     for worker in workers {
         assert!(worker.await.expect("it ends") > 0);

@@ -1,5 +1,6 @@
 //! The client against a real manager and real drives, in this process, on loopback.
 
+mod allocate;
 mod answers;
 mod between;
 mod common;
@@ -16,6 +17,7 @@ mod requests;
 mod settled;
 mod shared;
 mod sizes;
+mod snapshots;
 mod sparse;
 mod units;
 mod wrong;

@@ -93,6 +93,7 @@ pub(crate) async fn grants(cluster: &Cluster, file: FileId, lease: Lease, holder
         reservation: ReservationId::NONE,
         reach: 0,
         room: Room::Keep,
+        snapshot: 0,
     };
     match manager(cluster).await.call(&refresh.into()).await.expect("it is open") {
         ControlReply::Opened(opened) => opened,

@@ -476,6 +476,7 @@ async fn a_writer_that_is_gone_in_the_middle_of_a_truncation_ends_the_others_lea
         reservation: ReservationId::NONE,
         reach: 0,
         room: Room::Keep,
+        snapshot: 0,
     };
     let ControlReply::Opened(own) = session.call(&take.into()).await.expect("its turn") else {
         panic!("no turn")

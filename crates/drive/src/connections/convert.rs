@@ -9,25 +9,35 @@ use braid_wire::data::{
 };
 use braid_wire::{Capability, Reason, Refusal, Wire};
 
-const _: () =
-    assert!(braid_store::SNAPSHOTS_MAX == data::SNAPSHOTS_MAX, "a reply lists what an object may have");
-
 /// The attributes of a new object. Logical version, generation, set and joining come from the capability,
 /// which the manager signed.
 pub(crate) fn new_object(capability: &Capability, attributes: &data::Attributes) -> braid_store::Attributes {
     braid_store::Attributes {
-        unit_bytes: attributes.map.unit_bytes,
-        column: attributes.map.column,
         g: capability.g,
         set: capability.set,
         joining: capability.joining,
         object_version: capability.object_version,
+        reserve_bytes: attributes.reserve_bytes,
+        ..still(attributes)
+    }
+}
+
+/// The attributes of a still, all of which the manager gives.
+pub(crate) fn still(attributes: &data::Attributes) -> braid_store::Attributes {
+    braid_store::Attributes {
+        unit_bytes: attributes.map.unit_bytes,
+        column: attributes.map.column,
+        g: attributes.g,
+        set: attributes.set,
+        joining: attributes.joining,
+        object_version: attributes.object_version,
         created_ms: attributes.created_ms,
         modified_ms: attributes.modified_ms,
-        reserve_bytes: attributes.reserve_bytes,
+        reserve_bytes: 0,
         cluster: attributes.cluster,
         map: attributes.map.to_bytes(),
         opaque: attributes.opaque.clone(),
+        base: None,
     }
 }
 
@@ -44,7 +54,6 @@ pub(crate) fn attributes(
     stored: &braid_store::Attributes,
     map: ColumnMap,
     usage: &braid_store::ObjectUsage,
-    snapshots: Vec<u32>,
 ) -> data::Attributes {
     let offset = |at: Option<(u64, u32)>| {
         at.map_or(0, |(unit, end)| unit * u64::from(stored.unit_bytes) + u64::from(end))
@@ -63,7 +72,7 @@ pub(crate) fn attributes(
         reserve_bytes: stored.reserve_bytes,
         cluster: stored.cluster,
         opaque: stored.opaque.clone(),
-        snapshots,
+        base: stored.base.map_or(ObjectId(0), |base| base.object),
     }
 }
 

@@ -14,7 +14,7 @@ use braid_transport::host;
 use braid_wire::capability::Rights;
 use braid_wire::data::{
     Calibrate, ColumnMap, Create, Expect, FENCE_UNITS_MAX, Fence, FenceReply, PartitionSet, Ready, Remove,
-    Scrub, ScrubAct, SetAttributes, Snapshot, SnapshotAct, StripeWrite, Verdict,
+    Scrub, ScrubAct, SetAttributes, Snapshot, StripeWrite, Verdict,
 };
 use braid_wire::{Capability, Reason, Refusal, Wire};
 use tokio::time::timeout;
@@ -86,6 +86,7 @@ impl Requests {
             .then(|| create.attributes.map.to_bytes());
         let flow = flow_of(&self.core(), capability);
         let capability = capability.clone();
+        let reserve_bytes = create.attributes.reserve_bytes;
         self.look_now(flow, ticket, move |core| {
             if let Some(map) = new_map {
                 let change = Change { map: Some(map), ..Change::default() };
@@ -97,7 +98,7 @@ impl Requests {
             if !managed {
                 return Answer::done(facts.g);
             }
-            let fenced = fence(core, &capability, &[]);
+            let fenced = fence(core, &capability, &[], reserve_bytes);
             forward::handle_fence(core, place);
             done(capability.g, fenced)
         })
@@ -127,6 +128,27 @@ impl Requests {
         self.submit(ticket, mutation, always(), finish).await;
     }
 
+    /// Takes a still of an object (PROTOCOL section 11). The store refuses it where something is pending,
+    /// owed or joining, so it changes nothing that debts or writers know of.
+    pub(crate) async fn take(&self, capability: &Capability, asked: &Snapshot, ticket: Ticket) {
+        let core = self.core();
+        let partition = asked.at.partition;
+        let object = asked.at.object;
+        let still = asked.still;
+        let g = capability.g;
+        let attributes = convert::still(&asked.attributes);
+        let made = attributes.g;
+        let mutation = Mutation::Take { partition, object, g, still, attributes };
+        let finish = move |result: Result<MutationOutcome, Error>| {
+            if result.is_ok() {
+                core.readmission.handle_fenced(partition, still);
+                core.revoked().handle_made((partition, still), made);
+            }
+            done(g, result)
+        };
+        self.submit(ticket, mutation, always(), finish).await;
+    }
+
     /// Notes units that a joining column has caught up with.
     pub(crate) async fn ready(&self, capability: &Capability, asked: &Ready, ticket: Ticket) {
         let g = capability.g;
@@ -147,7 +169,7 @@ impl Requests {
             if let Some(refusal) = is_not_this_columns(core, &capability, &asked.drives) {
                 return ticket.refuse(capability.g, refusal);
             }
-            if let Err(error) = fence(core, &capability, &asked.drives) {
+            if let Err(error) = fence(core, &capability, &asked.drives, asked.reserve_bytes) {
                 return ticket.answer(done(capability.g, Err(error)));
             }
             forward::handle_fence(core, (partition, object));
@@ -203,6 +225,7 @@ pub(crate) fn fence(
     core: &Core,
     capability: &Capability,
     drives: &[DriveId],
+    reserve_bytes: u64,
 ) -> Result<MutationOutcome, Error> {
     let partition = capability.partition;
     let object = capability.object;
@@ -219,6 +242,16 @@ pub(crate) fn fence(
         core.store.commit(Mutation::SetAttributes { partition, object, g, change })?;
     }
     let outcome = core.store.commit(Mutation::Fence { partition, object, g, set, joining })?;
+    if reserve_bytes != stored.reserve_bytes {
+        let change = Change { reserve_bytes: Some(reserve_bytes), ..Change::default() };
+        match core.store.commit(Mutation::SetAttributes { partition, object, g, change }) {
+            Err(error @ (Error::Full { .. } | Error::Quota { .. })) => {
+                // The column has its place here, with less room than was promised for it.
+                tracing::warn!(%partition, %object, reserve_bytes, %error, "no room to keep free");
+            }
+            kept => drop(kept?),
+        }
+    }
     core.readmission.handle_fenced(partition, object);
     Ok(outcome)
 }
@@ -296,16 +329,6 @@ pub(crate) fn set_attributes(
     let partition = set.at.partition;
     let object = set.at.object;
     core.store.commit(Mutation::SetAttributes { partition, object, g, change })
-}
-
-pub(crate) fn snapshot(core: &Core, g: Generation, asked: &Snapshot) -> Result<MutationOutcome, Error> {
-    let partition = asked.at.partition;
-    let object = asked.at.object;
-    let number = asked.number;
-    core.store.commit(match asked.act {
-        SnapshotAct::Take => Mutation::Snapshot { partition, object, g, number },
-        SnapshotAct::Drop => Mutation::SnapshotDrop { partition, object, g, number },
-    })
 }
 
 pub(crate) fn scrub(core: &Core, asked: &Scrub) -> Answer {

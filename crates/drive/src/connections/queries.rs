@@ -42,8 +42,7 @@ pub(crate) struct Room {
 /// read itself, the read sees another generation than the capability's, and is refused for that.
 pub(crate) fn not_caught_up(core: &Core, facts: Option<&StoredFacts>, read: &Read) -> Option<Refusal> {
     let facts = facts?;
-    // A snapshot does not change after it was taken.
-    if read.snapshot != 0 || facts.ready.contains(facts.map.column) {
+    if facts.ready.contains(facts.map.column) {
         return None;
     }
     match core.store.is_ready(read.at.partition, read.at.object, read.unit) {
@@ -97,8 +96,7 @@ pub(crate) fn read_from_memory(core: &Core, room: Room, g: Generation, read: &Re
 
 /// The refusal of a read whose bytes could not be read, which may be damaged.
 fn failed(core: &Core, g: Generation, read: &Read, error: &Error) -> Answer {
-    // Data that snapshots keep is not on other drives in this form.
-    if read.snapshot == 0 && matches!(error, Error::Damaged { .. } | Error::Io { .. }) {
+    if matches!(error, Error::Damaged { .. } | Error::Io { .. }) {
         core.damage.doubt((read.at.partition, read.at.object, read.unit));
     }
     Answer::refused(g, refusal(error))
@@ -151,9 +149,6 @@ fn view_at_once(core: &Core, read: &Read) -> Option<View> {
         Want::Settled => braid_store::Want::Settled,
         Want::Exactly => return None,
     };
-    if read.snapshot != 0 {
-        return None;
-    }
     let partition = read.at.partition;
     let object = read.at.object;
     // Looked up first, as in `view`.
@@ -184,9 +179,6 @@ fn view(core: &Core, read: &Read) -> Result<View, Error> {
     let partition = read.at.partition;
     let object = read.at.object;
     let range = read.from..read.to;
-    if read.snapshot != 0 {
-        return core.store.read_snapshot(partition, object, read.unit, range, read.snapshot);
-    }
     let want = match (read.want, read.exactly.as_slice()) {
         (Want::Newest, _) => braid_store::Want::Newest,
         (Want::Settled, _) => braid_store::Want::Settled,
@@ -290,11 +282,11 @@ pub(crate) fn attributes(core: &Core, asked: &GetAttributes) -> Answer {
     let object = asked.at.object;
     let looked = core.store.object(partition, object).and_then(|stored| {
         let usage = core.store.usage(partition, object)?;
-        Ok((stored, usage, core.store.snapshots(partition, object)?))
+        Ok((stored, usage))
     });
     match looked {
-        Ok((stored, usage, snapshots)) => match ColumnMap::from_bytes(&stored.map) {
-            Ok(map) => Answer::new(stored.g, convert::attributes(&stored, map, &usage, snapshots)),
+        Ok((stored, usage)) => match ColumnMap::from_bytes(&stored.map) {
+            Ok(map) => Answer::new(stored.g, convert::attributes(&stored, map, &usage)),
             Err(error) => Answer::refused(stored.g, Refusal::new(Reason::Damaged, error.to_string())),
         },
         Err(error) => Answer::refused(Generation(0), refusal(&error)),

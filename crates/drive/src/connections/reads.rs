@@ -111,7 +111,7 @@ impl Reading {
         let range = read.from..read.to;
         // A parity unit has as many places as deltas that are not folded in yet.
         let newest = core.store.disk_reads(read.at.partition, read.at.object, read.unit, &range);
-        let disk = newest.filter(|_| read.snapshot == 0).unwrap_or(DiskReads { reads: 1, bytes });
+        let disk = newest.unwrap_or(DiskReads { reads: 1, bytes });
         let gate = Arc::clone(&core.gate);
         gate.enter_reads(flow, bytes, disk, move |slot| {
             host::spawn_blocking(move || {

@@ -168,10 +168,7 @@ impl Requests {
                 let work = move |core: &Arc<Core>| done(g, manage::set_attributes(core, capability.g, set));
                 self.look_now(flow, ticket, work).await;
             }
-            R::Snapshot(asked) => {
-                let work = move |core: &Arc<Core>| done(g, manage::snapshot(core, capability.g, &asked));
-                self.look_now(flow, ticket, work).await;
-            }
+            R::Snapshot(asked) => self.take(&capability, &asked, ticket).await,
             R::PartitionSet(set) => {
                 self.look_now(flow, ticket, move |core| manage::set_partition(core, &set)).await;
             }

@@ -93,8 +93,7 @@ pub(crate) fn handle_read(
     map: &ColumnMap,
     read: &Read,
 ) -> Route {
-    let is_usual = read.snapshot == 0 && read.want != Want::Exactly;
-    if !is_usual || !matches!(flow, Flow::BestEffort { .. } | Flow::Reserved { .. }) {
+    if read.want == Want::Exactly || !matches!(flow, Flow::BestEffort { .. } | Flow::Reserved { .. }) {
         return Route::Disk;
     }
     let ahead = Flow::BestEffort { tenant: capability.partition.0, client: capability.client.0 };

@@ -4,20 +4,20 @@
 //!
 //! A read that begins where another one of its object ended goes on with it; so does one that passes over the
 //! parity between two units. After [`RUN`] of these in a row it is a *stream*. Reads at random places hardly
-//! ever go on, so nothing is read ahead for them. Each stream is found by its place, so streams of one object,
-//! and of many, may be interleaved as they like (NASD, figure 9).
+//! ever go on, so nothing is read ahead for them. Each stream is found by its place, so streams of one
+//! object, and of many, may be interleaved as they like (NASD, figure 9).
 //!
 //! # What is read ahead
 //!
-//! A stream has a *window*, which doubles with every chunk, from an eighth of a maximum up to it. As soon as less than a window is
-//! ahead of the reader, the next chunk is due: up to two windows ahead of it. So a disk with one head moves once
-//! for a whole window, and reads the next one while this one is being sent.
+//! A stream has a *window*, which doubles with every chunk, from an eighth of a maximum up to it. As soon as
+//! less than a window is ahead of the reader, the next chunk is due: up to two windows ahead of it. So a disk
+//! with one head moves once for a whole window, and reads the next one while this one is being sent.
 //!
 //! # Bounds
 //!
 //! Bytes that are ahead, or on their way, and not read yet: at most [`Bounds::bytes_max`] of all streams. The
-//! more streams there are, the smaller are their windows. A stream that was not read for [`IDLE_NS`] is forgotten,
-//! and beyond [`STREAMS_MAX`] the one that was read longest ago is.
+//! more streams there are, the smaller are their windows. A stream that was not read for [`IDLE_NS`] is
+//! forgotten, and beyond [`STREAMS_MAX`] the one that was read longest ago is.
 //!
 //! The machine says what was *asked* to be in memory. What is there, and whether it is still the content of
 //! the object, it does not know: that is looked up for every read.

@@ -221,7 +221,7 @@ async fn a_capability_that_was_served_is_refused_once_the_generation_rose() {
     let grant = drive.grant(object_level());
     reads(&mut session, &grant, 0, 0, 4096).await;
     let raised = drive.grant(Capability { g: Generation(G.0 + 1), ..object_level() });
-    let fence = Fence { at: AT, term: 1, units_from: 0, drives: Vec::new() };
+    let fence = Fence { at: AT, term: 1, units_from: 0, drives: Vec::new(), reserve_bytes: 0 };
     drive.session().await.call(&raised, &fence.into(), &[]).await.unwrap();
     for _ in 0..2 {
         assert_eq!(reason(session.call(&grant, &read(0, 0, 4096), &[]).await), Reason::StaleGeneration);

@@ -81,7 +81,8 @@ async fn a_fence_makes_it_begin_anew_and_a_ready_column_answers_for_all() {
     let mut session = drive.session().await;
     let healer = drive.grant(joining(G));
     session.call(&healer, &ready(0, 2), &[]).await.unwrap();
-    let fence: DriveRequest = Fence { at: AT, term: 1, units_from: 0, drives: vec![] }.into();
+    let fence: DriveRequest =
+        Fence { at: AT, term: 1, units_from: 0, drives: vec![], reserve_bytes: 0 }.into();
     let next = Generation(G.0 + 1);
     session.call(&drive.grant(joining(next)), &fence, &[]).await.unwrap();
     let not_yet = Err(Reason::NotCaughtUp);

@@ -16,9 +16,7 @@ use braid_store::UnitWrite;
 use braid_testing::answer;
 use braid_transport::{DriveSession, Limits, TransportError};
 use braid_wire::control::Admission;
-use braid_wire::data::{
-    Address, Create, DriveReply, Expect, Fence, PartitionSet, Retire, Snapshot, SnapshotAct,
-};
+use braid_wire::data::{Address, Create, DriveReply, Expect, Fence, PartitionSet, Retire};
 use braid_wire::token::{Standing, Token};
 use braid_wire::{Capability, Reason, Rights};
 use tokio::sync::oneshot;
@@ -98,7 +96,7 @@ async fn without_its_lease_it_serves_nothing() {
     );
     // The manager's fence is still served: the manager may have to fence before it grants a lease again.
     let next = drive.grant(Capability { g: Generation(3), ..object_level() });
-    let fence = Fence { at: AT, term: 1, units_from: 0, drives: Vec::new() }.into();
+    let fence = Fence { at: AT, term: 1, units_from: 0, drives: Vec::new(), reserve_bytes: 0 }.into();
     assert!(session.call(&next, &fence, &[]).await.is_ok());
     let client = drive.grant(Capability { g: Generation(3), rights: Rights(0x7f), ..object_level() });
     assert_eq!(reason(session.call(&client, &create(), &[]).await), Reason::NotServing);
@@ -153,7 +151,7 @@ async fn before_the_manager_has_judged_its_log_it_stores_nothing() {
     let found = next_log().await;
     let mut session = drive.session().await;
     let next = drive.grant(Capability { g: Generation(3), ..object_level() });
-    let fence = Fence { at: AT, term: 1, units_from: 0, drives: Vec::new() }.into();
+    let fence = Fence { at: AT, term: 1, units_from: 0, drives: Vec::new(), reserve_bytes: 0 }.into();
     assert_eq!(reason(session.call(&next, &fence, &[]).await), Reason::NotServing);
     let new = drive.grant(Capability { object: ObjectId(9), ..object_level() });
     let create = Create { at: Address { object: ObjectId(9), ..AT }, attributes: attributes_of(map()) };
@@ -212,11 +210,15 @@ async fn after_it_was_out_an_object_is_served_once_it_was_fenced() {
     let mut session = drive.session().await;
     let grant = drive.grant(object_level());
     assert_eq!(reason(session.call(&grant, &read(0, 0, 10), &[]).await), Reason::StaleGeneration);
-    let take = Snapshot { at: AT, number: 1, act: SnapshotAct::Take, term: 1 }.into();
+    let take = take_of(ObjectId(43)).into();
     assert_eq!(reason(session.call(&grant, &take, &[]).await), Reason::StaleGeneration);
     let next = drive.grant(Capability { g: Generation(3), ..object_level() });
     session
-        .call(&next, &Fence { at: AT, term: 1, units_from: 0, drives: Vec::new() }.into(), &[])
+        .call(
+            &next,
+            &Fence { at: AT, term: 1, units_from: 0, drives: Vec::new(), reserve_bytes: 0 }.into(),
+            &[],
+        )
         .await
         .unwrap();
     assert!(session.call(&next, &read(0, 0, 10), &[]).await.is_ok());
@@ -228,7 +230,11 @@ async fn after_it_was_out_an_object_is_served_once_it_was_fenced() {
     let next = drive.grant(Capability { g: Generation(3), ..object_level() });
     assert_eq!(reason(session.call(&next, &read(0, 0, 10), &[]).await), Reason::StaleGeneration);
     session
-        .call(&next, &Fence { at: AT, term: 1, units_from: 0, drives: Vec::new() }.into(), &[])
+        .call(
+            &next,
+            &Fence { at: AT, term: 1, units_from: 0, drives: Vec::new(), reserve_bytes: 0 }.into(),
+            &[],
+        )
         .await
         .unwrap();
     assert!(session.call(&next, &read(0, 0, 10), &[]).await.is_ok());

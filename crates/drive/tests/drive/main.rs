@@ -13,6 +13,6 @@ mod rails;
 mod refusals;
 mod requests;
 mod scrub;
-mod snapshots;
 mod steps;
+mod stills;
 mod support;

@@ -309,7 +309,7 @@ fn drive_attributes() -> DriveRequest {
 }
 
 fn fence() -> DriveRequest {
-    Fence { at: AT, term: 1, units_from: 0, drives: Vec::new() }.into()
+    Fence { at: AT, term: 1, units_from: 0, drives: Vec::new(), reserve_bytes: 0 }.into()
 }
 
 fn attributes_of(at: Address) -> DriveRequest {

@@ -166,7 +166,7 @@ async fn versions_retire_fence_and_verdict() {
         let from = 0;
         let to = UNIT;
         let exactly = vec![stamp(n)];
-        Read { at: AT, unit: 0, from, to, want: Want::Exactly, exactly, snapshot: 0 }
+        Read { at: AT, unit: 0, from, to, want: Want::Exactly, exactly }
     };
     assert_eq!(session.call(&grant, &exactly(1).into(), &[]).await.unwrap().1, one);
     assert_eq!(reason(session.call(&grant, &exactly(9).into(), &[]).await), Reason::Gone);
@@ -174,7 +174,8 @@ async fn versions_retire_fence_and_verdict() {
     let next = Capability { g: Generation(3), ..object_level() };
     let old = grant;
     let new = drive.grant(next);
-    let fence: DriveRequest = Fence { at: AT, term: 1, units_from: 0, drives: Vec::new() }.into();
+    let fence: DriveRequest =
+        Fence { at: AT, term: 1, units_from: 0, drives: Vec::new(), reserve_bytes: 0 }.into();
     for _ in 0..2 {
         let listed = session.call(&new, &fence, &[]).await.unwrap().0;
         assert_eq!(
@@ -182,7 +183,8 @@ async fn versions_retire_fence_and_verdict() {
             DriveReply::Fence(FenceReply { unsettled: vec![0, 5], more: false, owed_to: ColumnMask::EMPTY })
         );
     }
-    let from: DriveRequest = Fence { at: AT, term: 1, units_from: 1, drives: Vec::new() }.into();
+    let from: DriveRequest =
+        Fence { at: AT, term: 1, units_from: 1, drives: Vec::new(), reserve_bytes: 0 }.into();
     let listed = session.call(&new, &from, &[]).await.unwrap().0;
     assert_eq!(
         listed,
@@ -242,7 +244,7 @@ async fn parity_is_read_by_its_cover() {
         let from = 0;
         let to = 100;
         let want = Want::Exactly;
-        let read = Read { at: AT, unit: 1, from, to, want, exactly: cover, snapshot: 0 };
+        let read = Read { at: AT, unit: 1, from, to, want, exactly: cover };
         DriveRequest::from(read)
     };
     let (reply, _) = session.call(&grant, &exactly(vec![stamp(1), stamp(1)]), &[]).await.unwrap();

@@ -112,7 +112,7 @@ impl Stripes {
     }
 
     async fn fence(&self, column: u8, g: Generation, set: ColumnMask) -> Result<DriveReply, TransportError> {
-        let fence = Fence { at: AT, term: 1, units_from: 0, drives: Vec::new() };
+        let fence = Fence { at: AT, term: 1, units_from: 0, drives: Vec::new(), reserve_bytes: 0 };
         let mut session = self.session(column).await;
         Ok(session.call(&self.grant(column, g, set), &fence.into(), &[]).await?.0)
     }
@@ -422,7 +422,7 @@ async fn what_is_owed_goes_to_where_the_column_is_now() {
     let drive = stripes.drive(parity);
     session.call(&drive.grant(drive_level()), &partition_create(), &[]).await.unwrap();
     session.call(&stripes.grant(parity, g, all), &stripes.create(parity), &[]).await.unwrap();
-    let fence = Fence { at: AT, term: 1, units_from: 0, drives };
+    let fence = Fence { at: AT, term: 1, units_from: 0, drives, reserve_bytes: 0 };
     let mut session = stripes.session(0).await;
     let fenced = within(session.call(&stripes.grant(0, g, all), &fence.into(), &[])).await.unwrap();
     let (DriveReply::Fence(fence), _) = fenced else { panic!("{fenced:?}") };
@@ -440,7 +440,7 @@ async fn an_object_of_another_column_is_not_fenced_as_this_one() {
     let mut session = stripes.session(0).await;
     let grant = stripes.grant(0, Generation(3), stripes.all());
     for (drives, expected) in [(moved, Some(Reason::Damaged)), (here, None)] {
-        let fence = Fence { at: AT, term: 1, units_from: 0, drives };
+        let fence = Fence { at: AT, term: 1, units_from: 0, drives, reserve_bytes: 0 };
         let fenced = within(session.call(&grant, &fence.into(), &[])).await.map(|(reply, _)| reply);
         match expected {
             Some(reason) => {

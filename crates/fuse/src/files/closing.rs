@@ -16,6 +16,10 @@ enum Change {
     Length(u64),
     /// Bytes that become a hole and read as zeros.
     Hole(Range<u64>),
+    /// Bytes for which the drives keep room free.
+    Room(Range<u64>),
+    /// Bytes for which they keep it no more.
+    NoRoom(Range<u64>),
 }
 
 /// Guard during whose life nothing of the file is in flight.
@@ -217,6 +221,14 @@ impl Inode {
         self.change(Change::Hole(range)).await
     }
 
+    /// Has the drives keep room free for a range, or none from its start on. The size stays.
+    pub(crate) async fn keep_room(self: &Arc<Inode>, range: Range<u64>, keep: bool) -> Outcome<()> {
+        if range.end > braid_client::FILE_BYTES_MAX {
+            return Err(Errno::EFBIG);
+        }
+        self.change(if keep { Change::Room(range) } else { Change::NoRoom(range) }).await
+    }
+
     /// Makes a change of the file at the drives while no bytes are on their way to them, and then drops the
     /// bytes that wait to be written there.
     async fn change(self: &Arc<Inode>, change: Change) -> Outcome<()> {
@@ -230,6 +242,8 @@ impl Inode {
             let made = match &change {
                 Change::Length(size) => file.set_len(*size).await,
                 Change::Hole(range) => file.punch(range.clone()).await,
+                Change::Room(range) => file.reserve_space(range.clone()).await,
+                Change::NoRoom(range) => file.give_space_back(range.clone()).await,
             };
             match made {
                 Ok(()) => break,
@@ -248,6 +262,7 @@ impl Inode {
                 }
             }
             Change::Hole(range) => state.extents.cut(range),
+            Change::Room(_) | Change::NoRoom(_) => return Ok(()),
         }
         state.wrote();
         self.recount(&mut state);

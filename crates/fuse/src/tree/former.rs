@@ -91,6 +91,7 @@ mod tests {
             target: Vec::new(),
             g: Generation(0),
             segments: Vec::new(),
+            snapshot: 0,
         };
         let former = Former::default();
         former.put(&of(EntryKind::File, 4));

@@ -191,10 +191,10 @@ impl Kept {
     /// Keeps an entry of a listing, except a symbolic link: listings do not give its target.
     pub(crate) fn put_entry(&self, asked: Asked, directory: FileId, entry: &Entry) {
         if entry.kind() != EntryKind::Symlink {
-            let (volume, g, target, segments) = Default::default();
+            let (volume, g, target, segments, snapshot) = Default::default();
             let file = entry.file;
             let attributes = entry.attributes;
-            let row = StatRow { volume, file, parent: directory, attributes, target, g, segments };
+            let row = StatRow { volume, file, parent: directory, attributes, target, g, segments, snapshot };
             self.put_name(asked, (directory, &entry.name), Some(&row));
         }
     }
@@ -348,7 +348,7 @@ mod tests {
             changed_ns,
             created_ns,
         };
-        StatRow { volume, file: FileId(7), parent: DIRECTORY, attributes, target, g, segments }
+        StatRow { volume, file: FileId(7), parent: DIRECTORY, attributes, target, g, segments, snapshot: 0 }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use braid_layout::{Column, DriveId, FileId, Generation, PartitionId, VolumeId};
+use braid_layout::{Column, DriveId, FileId, Generation, ObjectId, PartitionId, VolumeId};
 use braid_meta::records::schema::{InodeRecord, SegmentRecord};
 use braid_meta::rules::grants::{self, CAPABILITY_MS, OBJECT_VERSION};
 use braid_meta::rules::recovery::{ColumnState, Columns, Stamps, Survey, judge, part_for};
@@ -11,7 +11,7 @@ use braid_meta::tree::shapes::from_spec;
 use braid_wire::control::Grant;
 use braid_wire::data::{
     Address, Attributes, Create, DriveReply, DriveRequest, Fence, FenceReply, GetAttributes, Listing, Remove,
-    VERSIONS_UNITS_MAX, Verdict, Versions, VersionsReply,
+    SetAttributes, Snapshot, VERSIONS_UNITS_MAX, Verdict, Versions, VersionsReply,
 };
 use braid_wire::{Reason, Refusal};
 use tokio::task::JoinSet;
@@ -263,13 +263,33 @@ impl Target {
                 stored_bytes: 0,
                 created_ms: inode.created_ms,
                 modified_ms: inode.created_ms,
-                reserve_bytes: 0,
+                reserve_bytes: inode.kept_free(segment),
                 cluster: 0,
                 opaque: Vec::new(),
-                snapshots: Vec::new(),
+                base: ObjectId(0),
             },
             term: core.term(),
         })
+    }
+
+    /// The object of a frozen file that is to be, in its first generation. `still`: its segment.
+    pub(crate) fn of_still(
+        core: &Core,
+        data: FileId,
+        base: &InodeRecord,
+        still: &SegmentRecord,
+        column: Column,
+    ) -> Option<Target> {
+        let g = Generation(1);
+        let inode = InodeRecord { g, segments: vec![still.clone()], ..base.clone() };
+        Target::new(core, data, &inode, still.number, column)
+    }
+
+    /// Has the drive take a still of the object. One that is there already is as good.
+    pub(crate) async fn take(&self, core: &Core, still: &Target) -> Result<(), CallError> {
+        let attributes = still.attributes.clone();
+        let request = Snapshot { at: self.at, still: still.at.object, attributes, term: self.term };
+        self.call(core, &request.into()).await.map(drop)
     }
 
     async fn call(&self, core: &Core, request: &DriveRequest) -> Result<DriveReply, CallError> {
@@ -286,7 +306,8 @@ impl Target {
         let mut older = self.older.as_ref();
         loop {
             let drives = self.attributes.map.drives.clone();
-            let request = Fence { at: self.at, term: self.term, units_from, drives };
+            let reserve_bytes = self.attributes.reserve_bytes;
+            let request = Fence { at: self.at, term: self.term, units_from, drives, reserve_bytes };
             match self.call(core, &request.into()).await {
                 Ok(DriveReply::Fence(mut reply)) => {
                     let last = reply.unsettled.last().copied();
@@ -330,6 +351,26 @@ impl Target {
         match self.call(core, &create.into()).await {
             Ok(_) => Ok(()),
             Err(CallError::Refused(refusal)) if refusal.reason == Reason::Exists => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Has the drive keep room free for the column, as the record says. A column that is not there is made
+    /// first if there is any to be kept.
+    pub(crate) async fn keep_free(&self, core: &Arc<Core>) -> Result<(), CallError> {
+        let reserve_bytes = self.attributes.reserve_bytes;
+        let request = SetAttributes {
+            at: self.at,
+            object_version: OBJECT_VERSION,
+            reserve_bytes: Some(reserve_bytes),
+            cluster: None,
+            opaque: Vec::new(),
+            term: self.term,
+        };
+        match self.call(core, &request.into()).await {
+            Ok(_) => Ok(()),
+            Err(CallError::Refused(refusal)) if is_missing(&refusal) && reserve_bytes == 0 => Ok(()),
+            Err(CallError::Refused(refusal)) if is_missing(&refusal) => self.make(core, &refusal).await,
             Err(error) => Err(error),
         }
     }

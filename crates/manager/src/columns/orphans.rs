@@ -7,8 +7,9 @@
 //!
 //! Only a current state may judge, and only in this order: first list an object, then look up its file. A
 //! file's record is stored before any drive can have an object of it, and numbers are never used again, so a
-//! file that is not found is gone; and so is an object that no segment of its file names. Objects that do not
-//! tell their file (a damaged record) are kept. So are all while a restored state's unnamed files are kept.
+//! file that is not found is gone, unless it is a frozen file that is being made; and so is an object that no
+//! segment of its file names. Objects that do not tell their file (a damaged record) are kept. So are all
+//! while a restored state's unnamed files are kept.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use braid_layout::{DriveId, FileId, PartitionId, VolumeId};
 use braid_meta::records::kv::KvError;
 use braid_meta::records::schema::{ComponentPlace, LeftRecord, RemoveRecord, key, table};
 use braid_meta::records::tx::Tx;
-use braid_meta::records::{columns, inodes};
+use braid_meta::records::{columns, frozen, inodes};
 use braid_meta::rules::jobs::Progress;
 use braid_wire::Refusal;
 use braid_wire::data::ListedObject;
@@ -191,7 +192,7 @@ fn is_gone(tx: &Tx, drive: DriveId, object: &ListedObject) -> Result<bool, KvErr
         return Ok(false);
     }
     Ok(match inodes::find(tx, object.file)? {
-        None => true,
+        None => !frozen::is_begun(tx, object.file)?,
         // The object is of a layout that the file has no more. Listed ones are freed soon.
         Some(inode) => {
             let (from, to) = key::of_file(table::LEFT, drive, object.file);

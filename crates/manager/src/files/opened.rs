@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use braid_layout::version::Lease;
 use braid_layout::{FileId, HolderId};
-use braid_meta::records::schema::InodeRecord;
+use braid_meta::records::schema::{InodeRecord, ReservationRecord};
 use braid_meta::tree::files::lease_lost;
+use braid_meta::tree::names::show;
 use braid_meta::tree::view::{self, Opener};
-use braid_wire::Refusal;
 use braid_wire::control::{DriveState, Opened};
+use braid_wire::{Reason, Refusal};
 
 use crate::asker::asker;
 use crate::columns::partitions::make_partition;
@@ -37,6 +38,10 @@ pub(crate) async fn opened_with_room(
     if inode.lease_of(holder).is_none() {
         return Err(lease_lost(file, inode.lease));
     }
+    if inode.freezing.is_some() {
+        let detail = format!("the bytes of {:?} are being kept for a snapshot: try again", show(&inode.name));
+        return Err(Refusal::new(Reason::Busy, detail));
+    }
     let inode = with_reach(core, file, inode, holder, need).await?;
     core.watchers().writes(file, holder, asker());
     core.leases().is_of(file, holder, asker());
@@ -50,8 +55,27 @@ pub(crate) async fn opened_by(
     inode: InodeRecord,
     opener: Opener,
 ) -> Result<Opened, Refusal> {
-    let mut inode = inode;
     let reserved = under::over(core, file, &inode, opener).await?;
+    opened_under(core, file, inode, opener, reserved).await
+}
+
+/// The answer to a client that opens a file of a snapshot. `data`: the file that has its bytes.
+pub(crate) async fn opened_in_snapshot(
+    core: &Arc<Core>,
+    data: FileId,
+    inode: InodeRecord,
+) -> Result<Opened, Refusal> {
+    opened_under(core, data, inode, Opener::Reader, None).await
+}
+
+async fn opened_under(
+    core: &Arc<Core>,
+    file: FileId,
+    inode: InodeRecord,
+    opener: Opener,
+    reserved: Option<ReservationRecord>,
+) -> Result<Opened, Refusal> {
+    let mut inode = inode;
     let is_filler = matches!(opener, Opener::Filler(_));
     inode.segments.retain(|segment| segment.filling.is_some() == is_filler);
     let (mut inode, mut epochs) = with_epochs(core, inode).await?;

@@ -13,10 +13,11 @@ use braid_meta::rules::operations::{Once, Operation, OperationResult, remember};
 use braid_meta::tree::directories;
 use braid_meta::tree::files::{self, Part, lease_lost, leased};
 use braid_meta::tree::names::show;
+use braid_meta::tree::seen;
 use braid_meta::tree::view::{self, Opener};
 use braid_wire::control::{
-    Access, Commit, CreateUnnamed, DriveState, EndReserved, HeldLease, Lookup, Open, Opened, Refresh, Renew,
-    Renewed, ReportLost, ReserveEnd, StatRow, Turn,
+    Access, Commit, CreateUnnamed, DriveState, EndReserved, EntryKind, HeldLease, Lookup, Open, Opened,
+    Refresh, Renew, Renewed, ReportLost, ReserveEnd, StatRow, Turn,
 };
 use braid_wire::{Reason, Refusal};
 
@@ -25,11 +26,13 @@ use crate::columns::column_changes::lease_of;
 use crate::columns::procedure::{self, Cause, Life, Lost, Probe, RecordedLease, drive_of, hold_lapsed};
 use crate::columns::{filling, live_out};
 use crate::core::{Core, busy};
-use crate::files::opened::{opened_by, opened_to_write, opened_with_room, renew_lease};
+use crate::files::allocate::give_back;
+use crate::files::opened::{opened_by, opened_in_snapshot, opened_to_write, opened_with_room, renew_lease};
 use crate::files::reach::{Need, or_wait, wanted_back};
 use crate::files::{receipts, sharing};
 use crate::rates::under;
 use crate::sessions::callbacks;
+use crate::snapshots::freeze;
 
 /// Creates a file without a name, leased to the holder in the request.
 pub async fn create_unnamed(
@@ -67,7 +70,11 @@ pub async fn create_unnamed(
 
 /// Opens a file by path for reading. The client watches it from then on.
 pub async fn open_to_read(core: &Arc<Core>, request: Open) -> Result<Opened, Refusal> {
-    let file = core.read(move |_, tx| Ok(files::find(tx, &request)?.0)).await?;
+    let found = core.read(move |_, tx| files::find(tx, &request)).await?;
+    let file = found.file;
+    if let Some(within) = found.within {
+        return in_snapshot(core, file, within.number).await;
+    }
     callbacks::recall(core, file).await;
     let since = core.watchers().now();
     let client = asker();
@@ -77,16 +84,33 @@ pub async fn open_to_read(core: &Arc<Core>, request: Open) -> Result<Opened, Ref
     Ok(opened)
 }
 
+/// Opens a file of a snapshot for reading.
+async fn in_snapshot(core: &Arc<Core>, file: FileId, number: u32) -> Result<Opened, Refusal> {
+    let look = move |_: &Core, tx: &Tx| {
+        let within = seen::snapshot(tx, seen::volume_of(tx, file, number)?, number)?;
+        let inode = seen::get(tx, file, Some(within))?;
+        seen::with_bytes(tx, file, &inode, number)
+    };
+    let (data, mut inode) = core.read(look).await?;
+    if inode.unfenced {
+        settled(core, data).await?;
+        inode = core.read(look).await?.1;
+    }
+    let mut opened = opened_in_snapshot(core, data, inode).await?;
+    (opened.stat.file, opened.stat.snapshot) = (file, number);
+    Ok(opened)
+}
+
 /// Stat of the file, directory or node at a path.
 pub async fn stat(core: &Arc<Core>, request: Lookup) -> Result<StatRow, Refusal> {
     let since = core.watchers().now();
     let client = asker();
     let watches = request.watch;
-    let (file, mut inode) = core
+    let (file, mut inode, snapshot) = core
         .read(move |core, tx| {
             if request.watch && !request.at.path.is_empty() {
                 // The directory is watched also if it has no entry of this name.
-                let directory = directories::slot(tx, &request.at)?.directory.file;
+                let directory = directories::directory_of(tx, &request.at)?.directory.file;
                 core.watchers().watch(client, directory, since);
             }
             let found = match request.follow {
@@ -96,15 +120,21 @@ pub async fn stat(core: &Arc<Core>, request: Lookup) -> Result<StatRow, Refusal>
             if request.watch {
                 core.watchers().watch(client, found.file, since);
             }
-            Ok((found.file, found.inode))
+            match found.within {
+                Some(within) if found.inode.kind == EntryKind::File => {
+                    let (_, inode) = seen::with_bytes(tx, found.file, &found.inode, within.number)?;
+                    Ok((found.file, inode, within.number))
+                }
+                within => Ok((found.file, found.inode, within.map_or(0, |within| within.number))),
+            }
         })
         .await?;
     if inode.is_left() {
         inode = settled(core, file).await?;
     }
     inode.segments.retain(|segment| segment.filling.is_none());
-    let row = view::stat(&core.drives(), file, &inode, core.now_ms());
-    if watches {
+    let row = StatRow { snapshot, ..view::stat(&core.drives(), file, &inode, core.now_ms()) };
+    if watches && snapshot == 0 {
         finds(core, client, &row);
     }
     Ok(row)
@@ -160,7 +190,9 @@ async fn open_some_to_write(
     let grant = move |core: &Core, (file, made, _): &(FileId, Option<InodeRecord>, _)| {
         made.iter().for_each(|inode| granted(core, *file, inode, part.holder));
     };
+    let gate = core.opening.read().await;
     let (file, made, _turn) = core.write_then(open, grant).await?;
+    drop(gate);
     if let Some(inode) = made {
         return opened_to_write(core, file, inode, part.holder).await;
     }
@@ -176,10 +208,12 @@ async fn take(core: &Arc<Core>, operation: Operation, file: FileId, part: Part) 
     if let Some(opened) = still_open(core, operation, part.holder).await? {
         return Ok(opened);
     }
+    freeze::finish(core, file).await?;
     if !part.alone && sharing::may_join(core, file).await? {
         return sharing::join(core, operation, file, part, before.g).await;
     }
     make_free(core, file).await?;
+    freeze::before_writing(core, file).await?;
     grant(core, operation, file, part).await
 }
 
@@ -208,7 +242,10 @@ pub async fn still_open(
 
 /// New capabilities for an open file.
 pub async fn refresh(core: &Arc<Core>, request: Refresh) -> Result<Opened, Refusal> {
-    let Refresh { file, access, lease, holder, turn, in_vain, reservation, reach, room } = request;
+    let Refresh { file, access, lease, holder, turn, in_vain, reservation, reach, room, snapshot } = request;
+    if snapshot != 0 {
+        return in_snapshot(core, file, snapshot).await;
+    }
     if access == Access::Read {
         return reader(core, file).await;
     }
@@ -224,6 +261,7 @@ pub async fn refresh(core: &Arc<Core>, request: Refresh) -> Result<Opened, Refus
         .await?;
     }
     let _turn = core.lock_file(file).await?;
+    freeze::finish(core, file).await?;
     let inode = core.read(move |_, tx| leased(tx, file, lease)).await?;
     if turn == Turn::Give
         && !inode.shared
@@ -264,10 +302,14 @@ pub async fn commit(core: &Arc<Core>, request: Commit) -> Result<(), Refusal> {
     let Commit { file, holder, size, .. } = request;
     let committed = core.write(move |core, tx| {
         sharing::must_hold(core, tx, request.file, request.lease, request.holder)?;
-        files::commit(tx, &request, core.now_ms())?;
-        receipts::keep(core, tx, request.file, &request.backing.receipts)
+        let gives_back = files::commit(tx, &request, core.now_ms())?;
+        receipts::keep(core, tx, request.file, &request.backing.receipts)?;
+        Ok(gives_back)
     });
-    or_wait(core, file, holder, size, committed.await).await
+    if let Some(inode) = or_wait(core, file, holder, size, committed.await).await? {
+        give_back(core, file, &inode).await;
+    }
+    Ok(())
 }
 
 /// Reserves bytes at the file's end for a writer. Returns the offset of the first.
@@ -370,9 +412,11 @@ pub async fn grant(
         remember(tx, operation, OperationResult::opened(file, inode.lease), core.now_ms())?;
         Ok(inode)
     };
+    let gate = core.opening.read().await;
     let inode = core
         .write_then(grant, move |core, inode: &InodeRecord| granted(core, file, inode, part.holder))
         .await?;
+    drop(gate);
     opened_to_write(core, file, inode, part.holder).await
 }
 

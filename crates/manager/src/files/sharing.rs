@@ -43,7 +43,7 @@ use braid_meta::tree::names::show;
 use braid_wire::control::Opened;
 use braid_wire::{Reason, Refusal};
 
-use crate::columns::procedure::{self, Cause, Change, RecordedLease, hold_lapsed};
+use crate::columns::procedure::{self, Cause, Change, Lost, RecordedLease, hold_lapsed};
 use crate::core::Core;
 use crate::files::opened::opened_to_write;
 
@@ -211,6 +211,41 @@ pub(crate) async fn without(core: &Arc<Core>, file: FileId, gone: Vec<HolderId>)
     Ok(())
 }
 
+/// Gives all holders new leases of the same kind, so that none may write before it refreshes. `lost`: columns
+/// that go out. The caller holds the file's lock.
+pub(crate) async fn renew_all(
+    core: &Arc<Core>,
+    file: FileId,
+    inode: &InodeRecord,
+    lost: Vec<Lost>,
+) -> Result<InodeRecord, Refusal> {
+    let change: Change = Arc::new(|_, _, file, inode| {
+        if inode.cut {
+            return Err(cutting(inode));
+        }
+        if inode.since == Lease(0) {
+            inode.since = inode.lease;
+        }
+        inode.order = 0;
+        if !inode.is_parted() {
+            return next(file, inode).map(drop);
+        }
+        let mut parts = std::mem::take(&mut inode.parts);
+        for part in parts.iter_mut().filter(|part| part.lease != Lease(0)) {
+            part.lease = next(file, inode)?;
+        }
+        inode.parts = parts;
+        Ok(())
+    });
+    run_without(core, file, inode, RecordedLease::Live, lost, Some(change)).await
+}
+
+/// The next lease of a file.
+fn next(file: FileId, inode: &mut InodeRecord) -> Result<Lease, Refusal> {
+    inode.lease = inode.lease.0.checked_add(1).map(Lease).ok_or_else(|| worn_out(file))?;
+    Ok(inode.lease)
+}
+
 /// Gives the holders of a shared lease exclusive ones: a single holder one on the whole file, several holders
 /// on the parts that each asked for. The caller holds the file's lock.
 pub(crate) async fn apart(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> {
@@ -316,10 +351,6 @@ fn turn_into(
         // The cut was begun since the caller looked: commits do not wait for the file's lock.
         return Err(cutting(inode));
     }
-    let next = |inode: &mut InodeRecord| {
-        inode.lease = inode.lease.0.checked_add(1).map(Lease).ok_or_else(|| worn_out(file))?;
-        Ok::<Lease, Refusal>(inode.lease)
-    };
     if inode.since == Lease(0) {
         inode.since = inode.lease;
     }
@@ -328,12 +359,12 @@ fn turn_into(
     match becomes {
         Becomes::Shared => {
             (inode.shared, inode.parts) = (true, parts.to_vec());
-            next(inode)?;
+            next(file, inode)?;
         }
         Becomes::Exclusive(holder) => {
             (inode.shared, inode.holder) = (false, *holder);
             inode.parts = parts.to_vec();
-            next(inode)?;
+            next(file, inode)?;
         }
         Becomes::Parted(parts) => {
             inode.shared = false;
@@ -343,7 +374,7 @@ fn turn_into(
                 });
                 let lease = match same {
                     Some(known) => known.lease,
-                    None => next(inode)?,
+                    None => next(file, inode)?,
                 };
                 inode.parts.push(PartRecord { lease, ..part.clone() });
             }
@@ -359,7 +390,18 @@ async fn run(
     lease: RecordedLease,
     change: Option<Change>,
 ) -> Result<InodeRecord, Refusal> {
-    let cause = Cause { lease, lost: hold_lapsed(core, inode), change };
+    run_without(core, file, inode, lease, hold_lapsed(core, inode), change).await
+}
+
+async fn run_without(
+    core: &Arc<Core>,
+    file: FileId,
+    inode: &InodeRecord,
+    lease: RecordedLease,
+    lost: Vec<Lost>,
+    change: Option<Change>,
+) -> Result<InodeRecord, Refusal> {
+    let cause = Cause { lease, lost, change };
     let done = procedure::run(core, file, cause).await;
     // Also after a failure: the change may be on record.
     if let Some(inode) = core.read(move |_, tx| Ok(inodes::find(tx, file)?)).await? {

@@ -182,7 +182,7 @@ fn lies_on(tx: &Tx, record: &ReservationRecord) -> Result<Option<Vec<DriveId>>, 
 fn about(core: &Core, tx: &Tx, record: &ReservationRecord) -> Result<Found, Refusal> {
     let target = Target::of(record);
     let (Target::Node(at) | Target::Name(at, _)) = &target;
-    let lives = inodes::find(tx, *at)?.is_some_and(|inode| inode.lives());
+    let lives = inodes::find(tx, *at)?.is_some_and(|inode| inode.lives() && !inode.is_past());
     if !lives || tx.get(&key::volume(record.volume))?.is_none() {
         return Ok(Found::Nothing);
     }

@@ -243,7 +243,7 @@ pub(crate) fn settle_all(
 fn settle(tx: &mut Tx, file: FileId, found: OnDrives, away: &BTreeSet<DriveId>) -> Result<Found, Refusal> {
     let listed = &found.listed;
     let mut inode = match inodes::find(tx, file)? {
-        Some(inode) if inode.is_named() => inode,
+        Some(inode) if inode.is_named() || inode.is_frozen() => inode,
         found => return unnamed(tx, file, found.as_ref(), listed),
     };
     let mut whole = true;

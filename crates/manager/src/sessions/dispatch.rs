@@ -13,12 +13,13 @@ use braid_wire::{Reason, Refusal};
 use crate::asker::asked_by;
 use crate::columns::{drain, filling, heal, healing, relayout, replacement};
 use crate::core::Core;
-use crate::files::{endings, layouts, opens};
+use crate::files::{allocate, endings, layouts, opens};
 use crate::rates::{qualify, reserve};
 use crate::restore::{backup, compare};
 use crate::sessions::{
     bulk, callbacks, keys, locking, members, names, operation_turns, scrub, sisters, status,
 };
+use crate::snapshots::{self, make};
 
 /// The peer of a session.
 #[derive(Clone)]
@@ -130,6 +131,10 @@ async fn handle(
         R::QuotaRemove(remove) => done(names::remove_quota(core, asked.once()?, remove).await),
         R::QuotaList(list) => Ok(names::list_quotas(core, list).await?.into()),
 
+        R::SnapshotMake(make) => Ok(make::make(core, asked.once()?, make).await?.into()),
+        R::SnapshotRemove(remove) => done(snapshots::names::remove(core, asked.once()?, remove).await),
+        R::Snapshots(list) => Ok(snapshots::names::list(core, list).await?.into()),
+
         R::Lookup(lookup) => Ok(opens::stat(core, lookup).await?.into()),
         R::ReadDirectory(read) => Ok(names::read_directory(core, read).await?.into()),
         R::MakeDirectory(make) => Ok(names::make_directory(core, asked.once()?, make).await?.into()),
@@ -158,6 +163,8 @@ async fn handle(
         R::Release(release) => done(endings::release(core, asked.once()?, release).await),
         R::ReportLost(report) => Ok(opens::report_lost(core, report).await?.into()),
         R::ReserveEnd(reserve) => Ok(opens::reserve(core, asked.once()?, reserve).await?.into()),
+
+        R::Allocate(allocate) => done(allocate::answer(core, allocate).await),
 
         R::Status(_) => Ok(status::status(core).await?.into()),
         R::Backup(_) => Ok(backup::make(core).await?.into()),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_layout::{ClientId, FileId};
-use braid_meta::records::schema::{DriveKeyRecord, DriveRecord};
+use braid_meta::records::schema::{DriveKeyRecord, DriveRecord, key};
 use braid_meta::records::tx::Tx;
 use braid_meta::rules::drives::no_drive;
 use braid_meta::rules::operations::{Operation, OperationResult};
@@ -52,17 +52,27 @@ pub(crate) async fn rotate(core: &Arc<Core>, operation: Operation, asked: KeyRot
 
 /// Takes note of the number of the key that a drive has proved. If it has turned its key, capabilities are
 /// made with the new one from now on. Returns the drive's record after that.
+///
+/// The state is looked at each time: a change of which nobody heard whether it was stored is in no table.
 pub(crate) async fn handle_heartbeat(
     core: &Arc<Core>,
     known: DriveRecord,
     number: u32,
 ) -> Result<DriveRecord, Refusal> {
     let drive = known.drive;
-    let is_turning = core
-        .drives()
-        .drive(drive)
-        .is_some_and(|known| known.keys.turn.next.is_some() && known.keys.turn.number != number);
-    if !is_turning {
+    let (stored, keys) =
+        core.read(move |_, tx| Ok((tx.record(&key::drive(drive))?, keys::of_drive(tx, drive)?))).await?;
+    let stored: DriveRecord = stored.ok_or_else(|| no_drive(&known.name))?;
+    let is_turned = keys.turn.next.is_some() && keys.turn.number != number;
+    {
+        let mut table = core.drives();
+        table.set_keys(drive, keys);
+        if stored.master != known.master {
+            table.set_record(DriveRecord { master: stored.master.clone(), ..known.clone() });
+        }
+    }
+    let known = DriveRecord { master: stored.master, ..known };
+    if !is_turned {
         return Ok(known);
     }
     let turn = move |core: &Core, tx: &mut Tx| keys::handle_turned(tx, drive, number, core.now_ms());

@@ -328,8 +328,8 @@ fn elsewhere(core: &Core, drive: DriveId) -> String {
 }
 
 /// Stores what a drive reported of itself. Fields that are decided elsewhere (its replacement, name, key,
-/// rack, process, log position) are not touched: they may have been stored since this copy of the record was made,
-/// and must not be undone.
+/// rack, process, log position) are not touched: they may have been stored since this copy of the record was
+/// made, and must not be undone.
 fn store_heard(tx: &mut Tx, heard: DriveRecord) -> Result<DriveRecord, Refusal> {
     let key = key::drive(heard.drive);
     // The drive may have been taken out of the cluster since.

@@ -107,6 +107,7 @@ async fn what_may_not_be_in_a_batch_is_refused_by_itself() {
         reservation: ReservationId::NONE,
         reach: 0,
         room: Room::Keep,
+        snapshot: 0,
     };
     items.insert(2, BatchItem::new(&none, &refresh.into()));
     let head = client.operation();

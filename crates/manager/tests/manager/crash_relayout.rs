@@ -125,6 +125,7 @@ async fn a_drive_reads_no_file_that_it_does_not_fill() {
             reservation: ReservationId::NONE,
             reach: 0,
             room: Room::Keep,
+            snapshot: 0,
         };
         match drives[0].ask(read).await {
             Err(TransportError::Refusal(refusal)) => {

@@ -68,6 +68,8 @@ pub(crate) struct FakeState {
     pub(crate) owes: ColumnMask,
     /// True if the drive has lost its objects' records: fences find them damaged.
     pub(crate) lost_records: bool,
+    /// The refusal of the drive to all requests for a still.
+    pub(crate) no_stills: Option<Reason>,
 }
 
 /// A drive: identity and state, with or without a running process.
@@ -318,6 +320,21 @@ impl FakeDrive {
                 let mut down = object.units.range(..=asked.from).rev().filter(|(_, state)| state.end > 0);
                 let units = down.next().map(|(_, state)| state.clone()).into_iter().collect();
                 VersionsReply { units, next: down.next().map(|(unit, _)| *unit) }.into()
+            }
+            DriveRequest::Snapshot(_) if state.no_stills.is_some() => no(state.no_stills.unwrap()),
+            DriveRequest::Snapshot(take) => {
+                let map = &take.attributes.map;
+                let base = state.objects[&place].clone();
+                assert!(base.joining.is_empty() && base.units.values().all(|unit| unit.pending.is_none()));
+                let still = FakeObject {
+                    file: map.file,
+                    g: take.attributes.g,
+                    set: take.attributes.set,
+                    verdicts: Vec::new(),
+                    ..base
+                };
+                state.objects.entry((capability.partition, take.still)).or_insert(still);
+                done()
             }
             DriveRequest::Verdict(verdict) => {
                 let object = state.objects.get_mut(&place).unwrap();

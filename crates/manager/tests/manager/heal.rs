@@ -36,6 +36,7 @@ async fn a_heal_takes_no_lease_and_one_that_broke_off_leaves_the_column_joining(
         reservation: ReservationId::NONE,
         reach: 0,
         room: Room::Keep,
+        snapshot: 0,
     };
     let view = client.opened(refresh).await;
     assert_eq!((view.stat.g, view.stat.segments[0].joining), (first.stat.g, mask(&[0])));

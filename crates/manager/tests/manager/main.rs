@@ -27,6 +27,7 @@ mod sessions;
 mod shared;
 mod sisters;
 mod sizes;
+mod snapshots;
 mod space;
 mod states;
 mod successors;

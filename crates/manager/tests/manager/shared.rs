@@ -28,6 +28,7 @@ fn refresh(file: &Opened, holder: HolderId, turn: Turn) -> Refresh {
         reservation: ReservationId::NONE,
         reach: 0,
         room: Room::Keep,
+        snapshot: 0,
     }
 }
 

@@ -13,7 +13,7 @@ use crate::records::schema::{
     RemoveRecord, StaleRecord, VolumeRecord, XattrRecord, key, table,
 };
 use crate::records::tx::Tx;
-use crate::records::{columns, quotas, relayouts};
+use crate::records::{check_past, columns, quotas, relayouts};
 
 /// Message that describes one inconsistency.
 pub type Violation = String;
@@ -32,6 +32,7 @@ pub fn check(db: &Db) -> Result<Vec<Violation>, Refusal> {
         seats(tx, &mut found)?;
         relayouts(tx, &mut found)?;
         state.removals(tx, &mut found)?;
+        check_past::rows(tx, &state.inodes, &mut found)?;
         Ok(found)
     })
 }
@@ -176,6 +177,7 @@ impl StateRows {
                 self.entries.get(&(inode.parent, inode.name.clone())).is_some_and(|entry| entry.file == file);
             let unnamed =
                 inode.kind == EntryKind::File && inode.parent == FileId(0) && (inode.held || inode.kept);
+            let unnamed = unnamed || inode.kind == EntryKind::File && inode.is_past() && !inode.is_named();
             if !named && !unnamed && !roots.contains(&file) {
                 found.push(format!("record {file} has no name and no lease"));
             }
@@ -224,7 +226,9 @@ impl StateRows {
             if !self.inodes.contains_key(&volume.root) {
                 found.push(format!("volume {number} has no root"));
             }
-            let of_it = |inode: &&InodeRecord| inode.volume == number && inode.kind == EntryKind::File;
+            let of_it = |inode: &&InodeRecord| {
+                inode.volume == number && inode.kind == EntryKind::File && !inode.is_frozen()
+            };
             let all = || self.inodes.values().filter(of_it);
             let bytes: u64 = all().map(|inode| inode.size).sum();
             let named = all().filter(|inode| inode.parent != FileId(0)).count();

@@ -10,7 +10,9 @@ use braid_layout::{DriveId, FileId, ObjectId};
 use braid_wire::{Reason, Refusal};
 
 use crate::records::columns;
+use crate::records::frozen;
 use crate::records::kv::KvError;
+use crate::records::past;
 use crate::records::quotas;
 use crate::records::schema::{
     ComponentPlace, DriveCount, DriveRecord, InodeRecord, MoveRecord, RemovalRecord, RemoveRecord,
@@ -100,8 +102,19 @@ pub fn recount(tx: &mut Tx, volume: &mut VolumeRecord, before: (u64, u64), after
     tx.set(key::volume(volume.volume), volume);
 }
 
-/// Removes a file without a name: its components go to the removal list.
+/// Removes a file without a name: its components go to the removal list. If it is frozen, or was to be, it
+/// stays for the snapshots alone.
 pub fn bury(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), Refusal> {
+    if inode.freezing.is_none() && !inode.is_frozen() {
+        return free(tx, file, inode);
+    }
+    let mut inode = InodeRecord { kept: false, ..inode.clone() };
+    frozen::instead(tx, file, &mut inode)?;
+    Ok(save(tx, file, &inode)?)
+}
+
+/// Removes a file that nobody needs: its components go to the removal list.
+pub fn free(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), Refusal> {
     let moves = moves(tx, file)?;
     let has_moved = !moves.is_empty();
     forget(tx, file, inode)?;
@@ -120,7 +133,9 @@ pub fn bury(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), Refusa
 /// Deletes the record of a file without a name and the rows derived from it. Its components on the drives
 /// stay.
 pub fn forget(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), KvError> {
-    if let Some(mut volume) = tx.record::<VolumeRecord>(&key::volume(inode.volume))? {
+    if inode.is_frozen() {
+        frozen::uncount(tx, inode)?;
+    } else if let Some(mut volume) = tx.record::<VolumeRecord>(&key::volume(inode.volume))? {
         recount(tx, &mut volume, (0, inode.size), (0, 0));
     }
     for place in moves(tx, file)? {
@@ -135,6 +150,7 @@ pub fn forget(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), KvEr
 
 /// Deletes a record that has no name and no components any more, and its extended attributes.
 pub fn delete(tx: &mut Tx, file: FileId) -> Result<(), KvError> {
+    past::keep(tx, file)?;
     let before = find(tx, file)?;
     if before.as_ref().is_some_and(|inode| inode.xattr_bytes > 0) {
         let (from, to) = key::xattrs_of(file);

@@ -231,7 +231,7 @@ pub fn trees(tx: &Tx, volume: VolumeId, directory: FileId) -> Result<Vec<FileId>
 
 /// Accounts for which a file counts.
 pub fn accounts(tx: &Tx, inode: &InodeRecord) -> Result<Vec<Account>, KvError> {
-    if inode.kind != EntryKind::File || !has(tx, inode.volume)? {
+    if inode.kind != EntryKind::File || inode.is_frozen() || !has(tx, inode.volume)? {
         return Ok(Vec::new());
     }
     let trees = trees(tx, inode.volume, inode.parent)?;

@@ -12,7 +12,7 @@ use braid_layout::{
     ReservationId, VolumeId,
 };
 use braid_wire::capability::Key;
-use braid_wire::control::{EntryKind, ShapeSpec};
+use braid_wire::control::ShapeSpec;
 use braid_wire::{Wire, record};
 
 use crate::records::kv::KvError;
@@ -27,6 +27,7 @@ pub mod chunk;
 mod compact;
 mod inode;
 mod keys;
+mod past;
 mod quota;
 mod reservation;
 mod segment;
@@ -35,6 +36,7 @@ pub mod table;
 
 pub use inode::{InodeRecord, PartRecord, Times, directory_record, ns, usual_mode};
 pub use keys::{DriveKeyRecord, ShutOutRecord, VolumeKeysRecord};
+pub use past::{EntryRecord, Freezing, HistoryRecord, PastBytes, PastEntry, PastInode, SnapshotRecord};
 pub use quota::{Account, QuotaRecord};
 pub use reservation::{DriveShare, ReservationRecord};
 pub use segment::SegmentRecord;
@@ -66,15 +68,6 @@ record! {
         created_ms: u64,
         /// Root directory of the volume.
         root: FileId,
-    }
-}
-record! {
-    /// The file, directory or other node that a name in a directory stands for.
-    pub struct EntryRecord {
-        /// Kind of the node, the same as in its own record.
-        kind: EntryKind,
-        /// Number of the node's record in the table `i`.
-        file: FileId,
     }
 }
 record! {
@@ -377,6 +370,64 @@ pub mod key {
             b'u' => Some(Account::User(u32::from_be_bytes(id.try_into().ok()?))),
             _ => None,
         }
+    }
+    /// Key of a volume's snapshots in all: `H`, volume.
+    pub fn history(volume: VolumeId) -> Vec<u8> {
+        join(table::HISTORY, &[&volume.0.to_be_bytes()])
+    }
+    /// Key of a snapshot: `S`, volume, number.
+    pub fn snapshot(volume: VolumeId, number: u32) -> Vec<u8> {
+        join(table::SNAPSHOT, &[&volume.0.to_be_bytes(), &number.to_be_bytes()])
+    }
+    /// The keys of `S` that belong to a volume, above a snapshot's number.
+    pub fn snapshots_above(volume: VolumeId, number: u32) -> (Vec<u8>, Vec<u8>) {
+        let (_, to) = under(join(table::SNAPSHOT, &[&volume.0.to_be_bytes()]));
+        ([snapshot(volume, number).as_slice(), &[0]].concat(), to)
+    }
+    /// Key of the number of a directory's snapshot of this name: `T`, directory, name.
+    pub fn snapshot_name(root: FileId, name: &str) -> Vec<u8> {
+        join(table::SNAPSHOT_NAME, &[&root.0.to_be_bytes(), name.as_bytes()])
+    }
+    /// Key of what a file was up to a snapshot: `I`, file, number.
+    pub fn past_inode(file: FileId, until: u32) -> Vec<u8> {
+        join(table::PAST_INODE, &[&file.0.to_be_bytes(), &until.to_be_bytes()])
+    }
+    /// Key of the bytes that a file had up to a snapshot: `B`, file, number.
+    pub fn past_bytes(file: FileId, until: u32) -> Vec<u8> {
+        join(table::PAST_BYTES, &[&file.0.to_be_bytes(), &until.to_be_bytes()])
+    }
+    /// Key of a name up to a snapshot: `E`, directory, name, 0, number. Names hold no zero.
+    pub fn past_entry(directory: FileId, name: &[u8], until: u32) -> Vec<u8> {
+        join(table::PAST_ENTRY, &[&directory.0.to_be_bytes(), name, &[0], &until.to_be_bytes()])
+    }
+    /// The name in a key of `d` or `E`.
+    pub fn name_in(key: &[u8]) -> &[u8] {
+        let rest = key.get(9..).unwrap_or_default();
+        if key.first() == Some(&table::PAST_ENTRY) {
+            rest.split(|byte| *byte == 0).next().unwrap_or_default()
+        } else {
+            rest
+        }
+    }
+    /// The number at the end of a key of `S`, `I`, `B` or `E`.
+    pub fn until_in(key: &[u8]) -> u32 {
+        u32::from_be_bytes(key.last_chunk().copied().unwrap_or_default())
+    }
+    /// Key of a frozen file that is to be made: `F`, its number.
+    pub fn freezing(data: FileId) -> Vec<u8> {
+        join(table::FREEZING, &[&data.0.to_be_bytes()])
+    }
+    /// Key that says that a past row is kept for a snapshot: `W`, volume, number, the past row's key.
+    pub fn kept_for(volume: VolumeId, until: u32, row: &[u8]) -> Vec<u8> {
+        join(table::KEPT_FOR, &[&volume.0.to_be_bytes(), &until.to_be_bytes(), row])
+    }
+    /// The keys of `W` that belong to a snapshot.
+    pub fn all_kept_for(volume: VolumeId, until: u32) -> (Vec<u8>, Vec<u8>) {
+        under(kept_for(volume, until, &[]))
+    }
+    /// The past row that a key of `W` names.
+    pub fn kept_in(key: &[u8]) -> &[u8] {
+        key.get(13..).unwrap_or_default()
     }
     /// Key of a file that is to be laid out anew: `L`, file.
     pub fn relayout(file: FileId) -> Vec<u8> {

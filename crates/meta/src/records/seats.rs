@@ -15,9 +15,9 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use braid_layout::{DriveId, FileId};
 
 use crate::records::kv::KvError;
-use crate::records::quotas;
 use crate::records::schema::{InodeRecord, SCHEMA_VERSION, damaged, fields, key, stored};
 use crate::records::tx::Tx;
+use crate::records::{past, quotas};
 
 /// The word under which the last seat that was given is stored.
 const LAST: &str = "seats";
@@ -105,17 +105,28 @@ impl Tx {
         rows.into_iter().map(record).collect()
     }
 
-    /// Sets a file's record, and gives seats to drives that it names first.
+    /// Sets a file's record. What follows from the change is done too: a snapshot that covers the file keeps
+    /// it as it was, and accounts are changed.
     pub fn set_inode(&mut self, file: FileId, inode: &InodeRecord) -> Result<(), KvError> {
+        let has_quotas = quotas::has(self, inode.volume)?;
+        if !has_quotas && past::history(self, inode.volume)?.is_none() {
+            return self.put_inode(file, inode);
+        }
+        let before = self.inode(file)?;
+        if has_quotas {
+            quotas::changed(self, before.as_ref(), Some(inode))?;
+        }
+        let epoch = past::changed(self, file, before.as_ref(), inode)?;
+        self.put_inode(file, &InodeRecord { epoch, ..inode.clone() })
+    }
+
+    /// Puts a file's row, and gives seats to drives that it names first.
+    pub fn put_inode(&mut self, file: FileId, inode: &InodeRecord) -> Result<(), KvError> {
         let mut seats = Vec::new();
         for segment in &inode.segments {
             for &drive in &segment.drives {
                 seats.push(self.seat(drive)?);
             }
-        }
-        if quotas::has(self, inode.volume)? {
-            let before = self.inode(file)?;
-            quotas::changed(self, before.as_ref(), Some(inode))?;
         }
         let mut bytes = vec![SCHEMA_VERSION];
         bytes.append(&mut stored::encode(file, inode, &seats));

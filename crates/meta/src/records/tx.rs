@@ -103,6 +103,11 @@ impl Tx {
 }
 
 impl Tx {
+    /// All pairs of a range of keys.
+    pub fn scan_all(&self, range: &(Vec<u8>, Vec<u8>)) -> Result<Vec<Pair>, KvError> {
+        self.scan(&range.0, &range.1, usize::MAX)
+    }
+
     /// The record under a key.
     pub fn record<R: Wire>(&self, key: &[u8]) -> Result<Option<R>, KvError> {
         self.get(key)?.map(|bytes| decode(key, &bytes)).transpose()

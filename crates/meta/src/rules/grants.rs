@@ -19,7 +19,8 @@ pub const KEY_EPOCH_FIRST: u32 = 1;
 const READER: Rights = Rights::READ.and(Rights::GET_ATTRIBUTES);
 const WRITER: Rights = READER.and(Rights::WRITE).and(Rights::CREATE);
 /// Rights of the manager on an object.
-const MANAGER: Rights = READER.and(Rights::CREATE).and(Rights::REMOVE).and(Rights::MANAGE);
+const MANAGER: Rights =
+    READER.and(Rights::CREATE).and(Rights::REMOVE).and(Rights::MANAGE).and(Rights::SET_ATTRIBUTES);
 
 /// The lease in the capability of a drive that brings its own joining column up to date: such a drive writes
 /// nothing of its own, and installs versions of every lease.

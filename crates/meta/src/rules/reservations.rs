@@ -107,7 +107,7 @@ impl Target {
                 return Ok(Target::Name(slot.directory.file, slot.name.to_vec()));
             }
         }
-        let found = resolve_to_end(tx, at)?;
+        let found = resolve_to_end(tx, at)?.changeable(at)?;
         match found.inode.kind {
             EntryKind::File | EntryKind::Directory => Ok(Target::Node(found.file)),
             _ => Err(Refusal::new(Reason::NotFile, "a rate is reserved for a file, a directory or a volume")),

@@ -8,15 +8,16 @@ use braid_wire::control::{
 };
 use braid_wire::{Reason, Refusal};
 
+use crate::records::past;
 use crate::records::schema::{InodeRecord, XattrRecord, key};
 use crate::records::tx::Tx;
 use crate::tree::directories::resolve;
 use crate::tree::names::show;
-use crate::tree::room;
+use crate::tree::{room, seen};
 
 /// Changes attributes of the file, node or directory at a place. Returns its number.
 pub fn set(tx: &mut Tx, at: &NamePlace, changes: &AttributeChanges, now_ms: u64) -> Result<FileId, Refusal> {
-    let mut found = resolve(tx, at)?;
+    let mut found = resolve(tx, at)?.changeable(at)?;
     let before = found.inode.clone();
     change(&mut found.inode, changes)?;
     room::refuse_above(tx, Some(&before), Some(&found.inode))?;
@@ -51,7 +52,7 @@ pub fn set_xattr(tx: &mut Tx, set: &SetXattr, now_ms: u64) -> Result<(), Refusal
             format!("an extended attribute's name has 1 to {XATTR_NAME_BYTES_MAX} bytes, none of them NUL");
         return Err(Refusal::new(Reason::BadName, detail));
     }
-    let mut found = resolve(tx, at)?;
+    let mut found = resolve(tx, at)?.changeable(at)?;
     let row = key::xattr(found.file, name);
     let before: Option<XattrRecord> = tx.record(&row)?;
     match (how, &before) {
@@ -72,6 +73,7 @@ pub fn set_xattr(tx: &mut Tx, set: &SetXattr, now_ms: u64) -> Result<(), Refusal
         );
         return Err(Refusal::new(Reason::TooLarge, detail));
     }
+    past::keep(tx, found.file)?;
     match how {
         XattrHow::Remove => tx.delete(row),
         _ => tx.set(row, &XattrRecord { value: value.clone() }),
@@ -85,15 +87,10 @@ pub fn set_xattr(tx: &mut Tx, set: &SetXattr, now_ms: u64) -> Result<(), Refusal
 /// of its own has that among them.
 pub fn xattrs(tx: &Tx, at: &NamePlace) -> Result<Vec<Xattr>, Refusal> {
     let found = resolve(tx, at)?;
-    let rows = match found.inode.xattr_bytes {
+    let mut xattrs = match found.inode.xattr_bytes {
         0 => Vec::new(),
-        _ => tx.records::<XattrRecord>(&key::xattrs_of(found.file), usize::MAX)?,
+        _ => seen::xattrs(tx, found.file, found.within)?,
     };
-    let xattr = |(row, record): (Vec<u8>, XattrRecord)| Xattr {
-        name: row.get(9..).unwrap_or_default().to_vec(),
-        value: record.value,
-    };
-    let mut xattrs: Vec<Xattr> = rows.into_iter().map(xattr).collect();
     if let Some(shape) = found.inode.layout.and_then(|layout| layout.shape().ok()) {
         let at = xattrs.partition_point(|xattr| xattr.name.as_slice() < LAYOUT_XATTR);
         xattrs.insert(at, Xattr { name: LAYOUT_XATTR.to_vec(), value: shape.text().into_bytes() });

@@ -14,6 +14,7 @@ use crate::records::tx::Tx;
 use crate::records::{inodes, quotas};
 use crate::tree::entries::{self, Keeps, Named};
 use crate::tree::names::{show, split, split_last};
+use crate::tree::seen::{self, Within};
 use crate::tree::{attributes, room, volumes};
 
 /// Maximum number of entries in one reply: even with the longest names they fit a frame.
@@ -26,7 +27,26 @@ const SYMLINKS_MAX: u32 = 40;
 pub struct Found {
     pub volume: VolumeRecord,
     pub file: FileId,
+    /// The record as it is, or as the snapshot shows it: then without the file's bytes.
     pub inode: InodeRecord,
+    /// The snapshot in which it is.
+    pub within: Option<Within>,
+}
+
+impl Found {
+    /// Refuses to change what is in a snapshot.
+    pub fn changeable(self, at: &NamePlace) -> Result<Found, Refusal> {
+        match self.within {
+            None => Ok(self),
+            Some(_) => Err(read_only(&at.path)),
+        }
+    }
+}
+
+/// The refusal to change what is in a snapshot.
+fn read_only(path: &[u8]) -> Refusal {
+    let detail = format!("{:?} is in a snapshot, which cannot be changed: copy it out of there", show(path));
+    Refusal::new(Reason::SnapshotReadOnly, detail)
 }
 
 /// A name in a directory, taken or free.
@@ -47,14 +67,23 @@ pub fn resolve_to_end(tx: &Tx, at: &NamePlace) -> Result<Found, Refusal> {
     walk(tx, at, &split(&at.path)?, Last::Followed)
 }
 
-/// Follows a path to the directory of its last name.
+/// Follows a path to the directory of its last name, in which a name is to be changed.
 pub fn slot<'p>(tx: &Tx, at: &'p NamePlace) -> Result<Slot<'p>, Refusal> {
+    let slot = directory_of(tx, at)?;
+    if slot.directory.within.is_some() {
+        return Err(read_only(&at.path));
+    }
+    Ok(slot)
+}
+
+/// Follows a path to the directory of its last name.
+pub fn directory_of<'p>(tx: &Tx, at: &'p NamePlace) -> Result<Slot<'p>, Refusal> {
     let (names, name) = split_last(&at.path)?;
     let directory = walk(tx, at, &names, Last::Followed)?;
     if directory.inode.kind != EntryKind::Directory {
         return Err(not_directory(&at.path, names.last().copied().unwrap_or_default()));
     }
-    let entry = tx.record(&key::entry(directory.file, name))?;
+    let entry = seen::entry(tx, directory.file, name, directory.within)?;
     Ok(Slot { directory, name, entry })
 }
 
@@ -77,17 +106,11 @@ pub fn list(tx: &Tx, at: &NamePlace, after: &[u8], limit: u32) -> Result<(Vec<En
         0 => ENTRIES_PER_PAGE_MAX,
         limit => limit.min(ENTRIES_PER_PAGE_MAX),
     };
-    let (mut from, to) = key::under(key::entry(found.file, b""));
-    if !after.is_empty() {
-        from = key::entry(found.file, after);
-        from.push(0); // names hold no NUL: this is the first key after it
-    }
-    let mut rows = tx.records::<EntryRecord>(&(from, to), limit + 1)?;
+    let mut rows = seen::entries(tx, found.file, found.within, after, limit + 1)?;
     let more = rows.len() > limit;
     rows.truncate(limit);
-    let entry = |(key, record): (Vec<u8>, EntryRecord)| -> Result<Entry, Refusal> {
-        let inode = inodes::get(tx, record.file)?;
-        let name = key.get(9..).unwrap_or_default().to_vec();
+    let entry = |(name, record): (Vec<u8>, EntryRecord)| -> Result<Entry, Refusal> {
+        let inode = seen::get(tx, record.file, found.within)?;
         Ok(Entry { name, file: record.file, attributes: inode.attributes() })
     };
     Ok((rows.into_iter().map(entry).collect::<Result<_, _>>()?, more))
@@ -141,7 +164,7 @@ pub fn make(
                 let mut inode = directory_record(volume, directory, slot.name.to_vec(), now_ms);
                 inode.take(new, &slot.directory.inode);
                 tx.set_inode(made, &inode)?;
-                let entry = EntryRecord { kind: EntryKind::Directory, file: made };
+                let entry = EntryRecord::of(EntryKind::Directory, made);
                 entries::put(tx, Named { directory, name: slot.name }, &entry, now_ms)?;
             }
         }
@@ -225,7 +248,7 @@ fn move_all<const N: usize>(
     for (entry, from, to) in moves {
         let mut inode = inodes::get(tx, entry.file)?;
         let before = inode.clone();
-        entries::move_name(tx, entry.file, &mut inode, from, to);
+        entries::move_name(tx, entry.file, &mut inode, from, to)?;
         inode.times.changed(now_ms);
         room::refuse_above(tx, Some(&before), Some(&inode))?;
         if entry.kind == EntryKind::Directory {
@@ -287,63 +310,78 @@ enum Last {
     Followed,
 }
 
-/// Follows names from the beginning of the path.
+/// Follows names from the beginning of the path, and the names in the targets of symbolic links among them.
 fn walk(tx: &Tx, at: &NamePlace, names: &[&[u8]], last: Last) -> Result<Found, Refusal> {
-    let (volume, mut file, mut inode) = begin(tx, at)?;
-    for (depth, name) in names.iter().enumerate() {
-        let (found, record) = step(tx, at, file, &inode, name)?;
-        if record.kind == EntryKind::Symlink && (depth + 1 < names.len() || last == Last::Followed) {
-            let rest = names[depth..].iter().map(|name| name.to_vec()).collect();
-            let (file, inode) = follow(tx, at, (file, inode), rest, last)?;
-            return Ok(Found { volume, file, inode });
-        }
-        (file, inode) = (found, record);
-    }
-    Ok(Found { volume, file, inode })
-}
-
-/// Follows names from a directory on, and the names in the targets of symbolic links among them.
-fn follow(
-    tx: &Tx,
-    at: &NamePlace,
-    from: (FileId, InodeRecord),
-    names: Vec<Vec<u8>>,
-    last: Last,
-) -> Result<(FileId, InodeRecord), Refusal> {
-    let (mut file, mut inode) = from;
-    let mut left = names;
+    let Beginning { volume, snapshot: named, mut here } = begin(tx, at)?;
+    let mut left: Vec<Vec<u8>> = names.iter().rev().map(|name| name.to_vec()).collect();
     let mut links = 0;
-    left.reverse();
     while let Some(name) = left.pop() {
         if name == b".." {
-            if inode.parent != FileId(0) {
-                (file, inode) = (inode.parent, inodes::get(tx, inode.parent)?);
+            // What is above a snapshot's root is not in the snapshot.
+            let is_top = here.within.is_some_and(|within| within.root == here.file);
+            if !is_top && here.inode.parent != FileId(0) {
+                here = Here::at(tx, here.inode.parent, here.within)?;
             }
             continue;
         }
-        let (found, record) = step(tx, at, file, &inode, &name)?;
-        if record.kind == EntryKind::Symlink && !(left.is_empty() && last == Last::Itself) {
-            left.extend(names_of(&record.target, at, &mut links)?.into_iter().rev());
+        let is_outside = named.filter(|_| here.within.is_none());
+        let next = here.step(tx, at, &name).map_err(|refusal| match is_outside {
+            Some(snapshot) if refusal.reason == Reason::NotFound => no_snapshot(&volume, snapshot, at),
+            _ => refusal,
+        })?;
+        if next.inode.kind == EntryKind::Symlink && (!left.is_empty() || last == Last::Followed) {
+            left.extend(names_of(&next.inode.target, at, &mut links)?.into_iter().rev());
         } else {
-            (file, inode) = (found, record);
+            here = next.enter(tx, named)?;
         }
     }
-    Ok((file, inode))
+    if let Some(snapshot) = named.filter(|_| here.within.is_none()) {
+        return Err(no_snapshot(&volume, snapshot, at));
+    }
+    let Here { file, inode, within } = here;
+    Ok(Found { volume, file, inode, within })
 }
 
-/// Looks one name up in a directory.
-fn step(
-    tx: &Tx,
-    at: &NamePlace,
+/// The refusal if no directory on a path has a snapshot of this name.
+fn no_snapshot(volume: &VolumeRecord, snapshot: &str, at: &NamePlace) -> Refusal {
+    let label = &volume.name;
+    let detail = format!(
+        "no snapshot {snapshot:?} of volume {label:?} or of a directory in {:?}: braid snapshot ls braid://{label} \
+         names those that are there",
+        show(&at.path)
+    );
+    Refusal::new(Reason::NoSnapshot, detail)
+}
+
+/// A place on a path.
+struct Here {
     file: FileId,
-    inode: &InodeRecord,
-    name: &[u8],
-) -> Result<(FileId, InodeRecord), Refusal> {
-    if inode.kind != EntryKind::Directory {
-        return Err(not_directory(&at.path, &inode.name));
+    inode: InodeRecord,
+    within: Option<Within>,
+}
+
+impl Here {
+    fn at(tx: &Tx, file: FileId, within: Option<Within>) -> Result<Here, Refusal> {
+        Ok(Here { file, inode: seen::get(tx, file, within)?, within })
     }
-    let entry: EntryRecord = tx.record(&key::entry(file, name))?.ok_or_else(|| not_found(&at.path))?;
-    Ok((entry.file, inodes::get(tx, entry.file)?))
+
+    /// Looks one name up in the directory.
+    fn step(&self, tx: &Tx, at: &NamePlace, name: &[u8]) -> Result<Here, Refusal> {
+        if self.inode.kind != EntryKind::Directory {
+            return Err(not_directory(&at.path, &self.inode.name));
+        }
+        let entry = seen::entry(tx, self.file, name, self.within)?;
+        Here::at(tx, entry.ok_or_else(|| not_found(&at.path))?.file, self.within)
+    }
+
+    /// Enters the directory's snapshot of this name, if it has one and the path is in none yet.
+    fn enter(self, tx: &Tx, name: Option<&str>) -> Result<Here, Refusal> {
+        let name = name.filter(|_| self.within.is_none() && self.inode.kind == EntryKind::Directory);
+        match name.map(|name| seen::named(tx, self.file, name)).transpose()?.flatten() {
+            Some(within) => Here::at(tx, self.file, Some(within)),
+            None => Ok(self),
+        }
+    }
 }
 
 /// The names in a symbolic link's target.
@@ -363,21 +401,39 @@ fn names_of(target: &[u8], at: &NamePlace, links: &mut u32) -> Result<Vec<Vec<u8
     Ok(names.map(<[u8]>::to_vec).collect())
 }
 
-/// The volume and the directory in which a path begins.
-fn begin(tx: &Tx, at: &NamePlace) -> Result<(VolumeRecord, FileId, InodeRecord), Refusal> {
+/// The beginning of a path.
+struct Beginning<'p> {
+    volume: VolumeRecord,
+    /// Name of the snapshot that the path leads into.
+    snapshot: Option<&'p str>,
+    here: Here,
+}
+
+fn begin<'p>(tx: &Tx, at: &'p NamePlace) -> Result<Beginning<'p>, Refusal> {
+    let (label, snapshot) = match at.volume.split_once('@') {
+        Some((label, name)) => (label, Some(name)),
+        None => (at.volume.as_str(), None),
+    };
     if at.from == FileId(0) {
-        let volume = volumes::find(tx, &at.volume)?;
-        let inode = inodes::get(tx, volume.root)?;
-        let root = volume.root;
-        return Ok((volume, root, inode));
+        let volume = volumes::find(tx, label)?;
+        let here = Here::at(tx, volume.root, None)?.enter(tx, snapshot)?;
+        return Ok(Beginning { volume, snapshot, here });
     }
-    let inode = inodes::get(tx, at.from)?;
-    let volume = volumes::by_number(tx, inode.volume)?;
-    if !at.volume.is_empty() && at.volume != volume.name {
-        let detail = format!("number {} is not in volume {:?}", at.from, at.volume);
+    let of = match at.snapshot {
+        0 => seen::get(tx, at.from, None)?.volume,
+        number => seen::volume_of(tx, at.from, number)?,
+    };
+    let volume = volumes::by_number(tx, of)?;
+    if !label.is_empty() && label != volume.name {
+        let detail = format!("number {} is not in volume {label:?}", at.from);
         return Err(Refusal::new(Reason::NotFound, detail));
     }
-    Ok((volume, at.from, inode))
+    let within = match at.snapshot {
+        0 => None,
+        number => Some(seen::snapshot(tx, of, number)?),
+    };
+    let here = Here::at(tx, at.from, within)?.enter(tx, snapshot)?;
+    Ok(Beginning { volume, snapshot, here })
 }
 
 /// Returns true if `directory` is `other`, or is somewhere below it.
@@ -393,6 +449,15 @@ fn refuse_full(tx: &Tx, entry: &EntryRecord, path: &[u8]) -> Result<(), Refusal>
     let (from, to) = key::under(key::entry(entry.file, b""));
     if entry.kind == EntryKind::Directory && !tx.scan(&from, &to, 1)?.is_empty() {
         return Err(Refusal::new(Reason::NotEmpty, format!("directory {:?} is not empty", show(path))));
+    }
+    let snapshots = seen::names_of(tx, entry.file)?;
+    if !snapshots.is_empty() {
+        let detail = format!(
+            "directory {:?} has snapshots ({}): remove them first, with braid snapshot rm",
+            show(path),
+            snapshots.join(", ")
+        );
+        return Err(Refusal::new(Reason::NotEmpty, detail));
     }
     Ok(())
 }

@@ -7,9 +7,9 @@ use braid_layout::FileId;
 use braid_wire::Refusal;
 use braid_wire::control::EntryKind;
 
-use crate::records::inodes;
 use crate::records::schema::{EntryRecord, InodeRecord, VolumeRecord, key};
 use crate::records::tx::Tx;
+use crate::records::{frozen, inodes, past};
 use crate::tree::volumes;
 
 /// A name in a directory.
@@ -21,31 +21,49 @@ pub struct Named<'n> {
 
 /// Puts an entry into a directory, which has none of this name.
 pub fn put(tx: &mut Tx, at: Named<'_>, entry: &EntryRecord, now_ms: u64) -> Result<(), Refusal> {
-    tx.set(key::entry(at.directory, at.name), entry);
+    let directory = inodes::get(tx, at.directory)?;
+    let since = past::newest(tx, directory.volume)?;
+    tx.set(key::entry(at.directory, at.name), &EntryRecord { since, ..entry.clone() });
     changed(tx, at.directory, now_ms, |links| links + u32::from(entry.kind == EntryKind::Directory))
 }
 
 /// Takes an entry out of a directory.
 pub fn take(tx: &mut Tx, at: Named<'_>, entry: &EntryRecord, now_ms: u64) -> Result<(), Refusal> {
+    past::keep_entry(tx, at.directory, at.name, entry)?;
     tx.delete(key::entry(at.directory, at.name));
     let is_directory = u32::from(entry.kind == EntryKind::Directory);
     changed(tx, at.directory, now_ms, |links| links.saturating_sub(is_directory))
 }
 
 /// Gives a file or node one more name.
-pub fn add_name(tx: &mut Tx, file: FileId, inode: &mut InodeRecord, at: Named<'_>) {
+pub fn add_name(tx: &mut Tx, file: FileId, inode: &mut InodeRecord, at: Named<'_>) -> Result<(), Refusal> {
+    past::keep(tx, file)?;
     tx.mark(key::more_name(file, at.directory, at.name));
     inode.more_links += 1;
+    Ok(())
 }
 
 /// Changes one of the names of a file, node or directory.
-pub fn move_name(tx: &mut Tx, file: FileId, inode: &mut InodeRecord, from: Named<'_>, to: Named<'_>) {
+pub fn move_name(
+    tx: &mut Tx,
+    file: FileId,
+    inode: &mut InodeRecord,
+    from: Named<'_>,
+    to: Named<'_>,
+) -> Result<(), Refusal> {
+    past::keep(tx, file)?;
+    // What is below a directory may not have changed for long.
+    let epoch = if inode.kind == EntryKind::Directory { 0 } else { inode.bytes_epoch };
+    if let Some(cover) = past::cover_of(tx, file, inode, epoch)? {
+        inode.moved = inode.moved.max(cover.until);
+    }
     if is_first(inode, from) {
         (inode.parent, inode.name) = (to.directory, to.name.to_vec());
-        return;
+        return Ok(());
     }
     tx.delete(key::more_name(file, from.directory, from.name));
     tx.mark(key::more_name(file, to.directory, to.name));
+    Ok(())
 }
 
 /// Returns true for a file that may be open somewhere: it must be kept when it loses its last name.
@@ -61,7 +79,9 @@ pub fn drop_name(
     keeps: Keeps<'_>,
     now_ms: u64,
 ) -> Result<(), Refusal> {
+    past::keep(tx, file)?;
     let mut inode = inodes::get(tx, file)?;
+    let cover = past::cover_of(tx, file, &inode, inode.bytes_epoch)?;
     inode.times.changed(now_ms);
     if inode.kind == EntryKind::Directory {
         return Ok(inodes::delete(tx, file)?);
@@ -78,6 +98,7 @@ pub fn drop_name(
         }
         tx.delete(lost);
         inode.more_links -= 1;
+        inode.moved = inode.moved.max(cover.map_or(0, |cover| cover.until));
         return Ok(inodes::save(tx, file, &inode)?);
     }
     if inode.kind != EntryKind::File {
@@ -87,10 +108,15 @@ pub fn drop_name(
     inodes::recount(tx, volume, (1, 0), (0, 0));
     (inode.parent, inode.name) = (FileId(0), Vec::new());
     inode.kept = keeps(file);
-    if inode.held || inode.kept {
-        return Ok(inodes::save(tx, file, &inode)?);
+    // While a lease is held, all that a snapshot has of the file is frozen, or is being frozen.
+    if let Some(cover) = cover.filter(|_| !inode.held && inode.freezing.is_none()) {
+        frozen::in_place(tx, file, &mut inode, cover)?;
     }
-    inodes::bury(tx, file, &inode)?;
+    if inode.held || inode.kept || inode.is_frozen() {
+        inodes::save(tx, file, &inode)?;
+    } else {
+        inodes::bury(tx, file, &inode)?;
+    }
     *volume = volumes::by_number(tx, volume.volume)?;
     Ok(())
 }

@@ -17,16 +17,18 @@
 use braid_layout::version::Lease;
 use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, HolderId, Version};
 use braid_wire::control::{
-    Backing, ByteRange, Commit, CreateUnnamed, Cut, Ended, Ending, EntryKind, Link, NewAttributes, Open,
-    ReserveEnd, Seen, ShapeSpec,
+    Access, Backing, ByteRange, Commit, CreateUnnamed, Cut, Ended, Ending, EntryKind, Link, NewAttributes,
+    Open, ReserveEnd, Seen, ShapeSpec,
 };
 use braid_wire::{Reason, Refusal};
 
-use crate::records::inodes;
 use crate::records::schema::{EntryRecord, InodeRecord, PartRecord, VolumeRecord, directory_record};
 use crate::records::tx::Tx;
+use crate::records::{frozen, inodes, past};
 use crate::rules::parts;
-use crate::tree::directories::{exists, is_directory, nearest, not_found, resolve_to_end, slot};
+use crate::tree::directories::{
+    Found, directory_of, exists, is_directory, nearest, not_found, resolve_to_end, slot,
+};
 use crate::tree::entries::{self, Keeps, Named};
 use crate::tree::layouts::{self, InForce};
 use crate::tree::names::show;
@@ -49,6 +51,10 @@ pub fn create_unnamed(
     let volume = volumes::find(tx, volume)?;
     let directory = meant_for.as_ref().and_then(|at| nearest(tx, at));
     let directory = directory.filter(|found| found.volume.volume == volume.volume);
+    let directory = match (directory, meant_for) {
+        (Some(found), Some(at)) => Some(found.changeable(at)?),
+        _ => None,
+    };
     let layout = layouts::for_new(tx, &volume, directory.as_ref(), shape, plan)?;
     let part = Part { holder: *holder, alone: false, range: None };
     let (file, inode) = new_record(tx, &volume, layout, new, part, place, now_ms)?;
@@ -67,12 +73,15 @@ pub fn find_or_create(
 ) -> Result<(FileId, Option<InodeRecord>), Refusal> {
     let path = &open.at.path;
     if path.is_empty() {
-        return Ok((find(tx, open)?.0, None));
+        return Ok((find(tx, open)?.file, None));
     }
-    let mut slot = slot(tx, &open.at)?;
+    let mut slot = directory_of(tx, &open.at)?;
+    if slot.directory.within.is_some() {
+        return Ok((find(tx, open)?.file, None));
+    }
     match slot.entry {
         Some(_) if open.create && open.exclusive => Err(exists(path)),
-        Some(_) => Ok((find(tx, open)?.0, None)),
+        Some(_) => Ok((find(tx, open)?.file, None)),
         None if !open.create => Err(not_found(path)),
         None => {
             let found = &slot.directory;
@@ -86,17 +95,18 @@ pub fn find_or_create(
             inodes::create(tx, file, &inode)?;
             let inode = room::extend(tx, file, inode, 0, false)?;
             let named = Named { directory: inode.parent, name: slot.name };
-            entries::put(tx, named, &EntryRecord { kind: EntryKind::File, file }, now_ms)?;
+            entries::put(tx, named, &EntryRecord::of(EntryKind::File, file), now_ms)?;
             Ok((file, Some(inode)))
         }
     }
 }
 
-/// Finds the file to open; refused if nothing is there, or it is not a file.
-pub fn find(tx: &Tx, open: &Open) -> Result<(FileId, InodeRecord), Refusal> {
+/// Finds the file to open; refused if nothing is there, it is not a file, or it is to be written and is in a
+/// snapshot.
+pub fn find(tx: &Tx, open: &Open) -> Result<Found, Refusal> {
     let found = resolve_to_end(tx, &open.at)?;
     refuse_without_bytes(found.inode.kind, &open.at.path)?;
-    Ok((found.file, found.inode))
+    if open.access == Access::Write { found.changeable(&open.at) } else { Ok(found) }
 }
 
 /// Refuses any kind but a file: nothing else has bytes to open.
@@ -165,6 +175,8 @@ pub fn link(tx: &mut Tx, link: &Link, keeps: Keeps<'_>, now_ms: u64) -> Result<(
     inodes::recount(tx, &mut slot.directory.volume, (0, inode.size), (1, link.size));
     let before = inode.clone();
     (inode.parent, inode.name) = (directory, slot.name.to_vec());
+    // No snapshot that is there has it.
+    inode.bytes_epoch = past::newest(tx, inode.volume)?;
     set_size(&mut inode, link.size, link.order, link.changes.modified_ns, now_ms);
     heed_within(&mut inode, &link.backing);
     inode.inherit(&slot.directory.inode);
@@ -173,7 +185,7 @@ pub fn link(tx: &mut Tx, link: &Link, keeps: Keeps<'_>, now_ms: u64) -> Result<(
     inode.reach = inode.reach.map(|_| inode.size.max(inode.reserved));
     room::refuse_above(tx, Some(&before), Some(&inode))?;
     inodes::save(tx, link.file, &inode)?;
-    entries::put(tx, named, &EntryRecord { kind: EntryKind::File, file: link.file }, now_ms)
+    entries::put(tx, named, &EntryRecord::of(EntryKind::File, link.file), now_ms)
 }
 
 /// Refuses to replace a file that has changed since the client saw it.
@@ -187,13 +199,13 @@ fn refuse_if_changed(tx: &Tx, file: FileId, seen: Seen, path: &[u8]) -> Result<(
 
 /// Sets the size. A late request does nothing. Only a cut makes a file smaller: one of several writers knows
 /// its own writes only, and the bytes past a size that became smaller have to be cleared.
-pub fn commit(tx: &mut Tx, commit: &Commit, now_ms: u64) -> Result<(), Refusal> {
+pub fn commit(tx: &mut Tx, commit: &Commit, now_ms: u64) -> Result<Option<InodeRecord>, Refusal> {
     let &Commit { file, lease, order, cut, .. } = commit;
     let mut inode = current(tx, file, lease)?;
     // Each of several holders counts its own order numbers; as the size only grows, any order will do.
     let several = inode.shared || inode.is_parted();
     if is_late(&inode, order)? && !several {
-        return Ok(());
+        return Ok(None);
     }
     if inode.is_parted() && cut != Cut::No {
         let detail = format!("{:?} is being written by range, so it cannot be truncated", show(&inode.name));
@@ -210,19 +222,22 @@ pub fn commit(tx: &mut Tx, commit: &Commit, now_ms: u64) -> Result<(), Refusal> 
         Cut::Begins => (inode.cut, inode.cut_at, inode.reserved) = (true, lease, 0),
         Cut::Ends => inode.cut = false,
     }
+    if cut != Cut::No {
+        inode.allocated = inode.allocated.min(size);
+    }
     // Until the cut ends, drives may hold bytes past the size.
     if !inode.cut {
         heed_within(&mut inode, &commit.backing);
     }
     room::refuse_above(tx, Some(&before), Some(&inode))?;
     inodes::save(tx, file, &inode)?;
-    Ok(())
+    Ok((inode.allocated < before.allocated).then_some(inode))
 }
 
 /// Raises the size to `end`, where the file's data ends on the drives. A file that was being cut keeps its
 /// size: the cut was to remove the bytes beyond it.
 pub fn settle_size(tx: &mut Tx, inode: &mut InodeRecord, end: u64, now_ms: u64) -> Result<(), Refusal> {
-    if end <= inode.size || inode.cut {
+    if end <= inode.size || inode.cut || inode.is_frozen() {
         return Ok(());
     }
     let mut volume = volumes::by_number(tx, inode.volume)?;
@@ -297,16 +312,30 @@ pub fn reserve(tx: &mut Tx, request: &ReserveEnd) -> Result<u64, Refusal> {
     Ok(offset)
 }
 
+/// Records for which bytes of a file the drives keep room free: those before `allocated`.
+pub fn set_allocated(tx: &mut Tx, file: FileId, lease: Lease, allocated: u64) -> Result<(), Refusal> {
+    let mut inode = current(tx, file, lease)?;
+    let before = inode.clone();
+    inode.allocated = allocated;
+    room::refuse_above(tx, Some(&before), Some(&inode))?;
+    Ok(inodes::save(tx, file, &inode)?)
+}
+
 /// Grants the next lease. The caller has made sure that no lease is held, and that the file was fenced after
 /// a shared one.
 pub fn grant(tx: &mut Tx, file: FileId, part: Part) -> Result<InodeRecord, Refusal> {
     let mut inode = inodes::get(tx, file)?;
+    if frozen::is_due(tx, file, &inode)? {
+        let detail = format!("a snapshot was made of {:?} just now: try again", show(&inode.name));
+        return Err(Refusal::new(Reason::Busy, detail));
+    }
     let next = inode.lease.0.checked_add(1).map(Lease);
     inode.lease = next.ok_or_else(|| worn_out(file))?;
     (inode.held, inode.holder, inode.order, inode.reserved) = (true, part.holder, 0, 0);
     inode.within = Version::ZERO;
     inode.gone.clear();
     inode.alone = part.alone;
+    inode.bytes_epoch = past::newest(tx, inode.volume)?;
     part.take(&mut inode)?;
     inodes::save(tx, file, &inode)?;
     room::extend(tx, file, inode, 0, false)
@@ -423,6 +452,7 @@ fn new_record(
         held: true,
         holder: part.holder,
         alone: part.alone,
+        bytes_epoch: past::newest(tx, volume.volume)?,
         segments: vec![segment],
         ..directory_record(volume.volume, FileId(0), Vec::new(), now_ms)
     };

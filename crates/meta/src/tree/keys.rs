@@ -48,7 +48,7 @@ pub fn rotate_volume(tx: &mut Tx, name: &str, at_once: bool, now_ms: u64) -> Res
             "the keys of volume {name:?} were turned a short time ago, and capabilities under the keys before are still \
              in use: try again in {seconds} s, or end these at once"
         );
-        return Err(Refusal::new(Reason::Busy, detail));
+        return Err(Refusal::new(Reason::NotAllowed, detail));
     }
     // A step of two leaves no key of before in force.
     let epoch = keys.epoch.checked_add(if at_once { 2 } else { 1 });
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(epoch().expect("read"), (2, vec!["one".to_owned()]));
         let early = 1000 + CAPABILITY_MS + LAG_MS - 1;
         let refused = db.write(|tx| rotate_volume(tx, "v", false, early)).expect_err("early");
-        assert_eq!(refused.reason, Reason::Busy);
+        assert_eq!(refused.reason, Reason::NotAllowed);
         db.write(|tx| rotate_volume(tx, "v", false, early + 1)).expect("turned");
         // To end all that was signed before takes a step over the epoch that would stay in force.
         db.write(|tx| rotate_volume(tx, "v", true, early + 1)).expect("turned");

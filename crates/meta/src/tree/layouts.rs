@@ -19,6 +19,7 @@ use crate::records::schema::{InodeRecord, SegmentRecord, VolumeRecord, key};
 use crate::records::tx::Tx;
 use crate::tree::directories::{Found, resolve_to_end};
 use crate::tree::names::show;
+use crate::tree::seen;
 use crate::tree::shapes::{ChooseDrives, check_width, from_spec};
 use crate::tree::volumes::{self, path_of};
 
@@ -226,15 +227,19 @@ pub fn first_segment(
 
 /// The layout of the file at a place, or of new files in the directory there.
 pub fn of(tx: &Tx, at: &NamePlace) -> Result<LayoutReply, Refusal> {
-    let found = resolve_to_end(tx, at)?;
+    let mut found = resolve_to_end(tx, at)?;
     match found.inode.kind {
         EntryKind::Directory => {
+            let found = found.changeable(at)?;
             let InForce { shape, of } = in_force(tx, &found.volume, found.file, &found.inode)?;
             let from = if of.is_some() { LayoutFrom::Directory } else { LayoutFrom::Volume };
             let path = source(tx, &found.volume, of)?;
             Ok(LayoutReply { shape, from, of: of.unwrap_or_default(), path })
         }
         EntryKind::File => {
+            if let Some(within) = found.within {
+                found.inode = seen::with_bytes(tx, found.file, &found.inode, within.number)?.1;
+            }
             let shape = found.inode.in_force().next().map(|segment| segment.shape.clone());
             let shape = shape.ok_or_else(|| inodes::damaged(found.file, "it has no segment"))?;
             let path = path_of(tx, &found.inode)?;

@@ -29,13 +29,13 @@ pub fn make(tx: &mut Tx, make: &MakeNode, now_ms: u64) -> Result<FileId, Refusal
     inode.size = u64::try_from(target.len()).unwrap_or(u64::MAX);
     inode.take(new, &slot.directory.inode);
     tx.set_inode(file, &inode)?;
-    entries::put(tx, Named { directory, name: slot.name }, &EntryRecord { kind: *kind, file }, now_ms)?;
+    entries::put(tx, Named { directory, name: slot.name }, &EntryRecord::of(*kind, file), now_ms)?;
     Ok(file)
 }
 
 /// Gives a file or node a further name. Returns its number.
 pub fn link(tx: &mut Tx, link: &HardLink, now_ms: u64) -> Result<FileId, Refusal> {
-    let mut found = resolve(tx, &link.from)?;
+    let mut found = resolve(tx, &link.from)?.changeable(&link.from)?;
     let slot = slot(tx, &link.to)?;
     let from = &link.from.path;
     let to = &link.to.path;
@@ -67,10 +67,10 @@ pub fn link(tx: &mut Tx, link: &HardLink, now_ms: u64) -> Result<FileId, Refusal
         return Err(Refusal::new(Reason::OtherQuota, detail));
     }
     let at = Named { directory: slot.directory.file, name: slot.name };
-    entries::add_name(tx, found.file, &mut found.inode, at);
+    entries::add_name(tx, found.file, &mut found.inode, at)?;
     found.inode.times.changed(now_ms);
     tx.set_inode(found.file, &found.inode)?;
-    let entry = EntryRecord { kind: found.inode.kind, file: found.file };
+    let entry = EntryRecord::of(found.inode.kind, found.file);
     entries::put(tx, at, &entry, now_ms)?;
     Ok(found.file)
 }

@@ -14,7 +14,7 @@ use crate::tree::volumes;
 
 /// The account that a request names.
 fn account_of(tx: &Tx, at: &NamePlace, user: Option<u32>) -> Result<(VolumeRecord, Account), Refusal> {
-    let found = resolve(tx, at)?;
+    let found = resolve(tx, at)?.changeable(at)?;
     let volume = volumes::by_number(tx, found.inode.volume)?;
     let is_root = found.file == volume.root;
     if found.inode.kind != EntryKind::Directory {

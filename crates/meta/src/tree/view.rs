@@ -24,6 +24,7 @@ pub fn stat(drives: &DriveTable, file: FileId, inode: &InodeRecord, now_ms: u64)
         target: inode.target.clone(),
         g: inode.g,
         segments: inode.segments.iter().map(|segment| segment_row(drives, segment, now_ms)).collect(),
+        snapshot: 0,
     }
 }
 
@@ -115,6 +116,7 @@ pub fn opened(
         cut_at: inode.cut_at,
         range: part.map(|part| part.range()),
         filling: inode.filling().and_then(|segment| segment.filling),
+        allocated: inode.allocated,
         reach: inode.reach.filter(|_| matches!(opener, Opener::Writer(_))),
         promise: reserved.filter(|record| is_kept(record, inode)).map(ReservationRecord::handle),
     }

@@ -8,6 +8,7 @@ use crate::records::schema::{DriveRecord, InodeRecord, VolumeRecord, directory_r
 use crate::records::tx::Tx;
 use crate::records::{inodes, quotas};
 use crate::tree::names::{check_label, show};
+use crate::tree::seen;
 
 /// Maximum number of volumes of a cluster: each has a partition on every drive, and a list of all fits one
 /// reply.
@@ -69,6 +70,7 @@ pub fn remove(tx: &mut Tx, name: &str) -> Result<(), Refusal> {
     if !tx.scan(&from, &to, 1)?.is_empty() {
         return Err(Refusal::new(Reason::NotEmpty, format!("volume {name:?} is not empty")));
     }
+    seen::refuse_any(tx, &volume)?;
     let (from, to) = key::all(table::ATTENTION);
     for (attention, _) in tx.scan(&from, &to, usize::MAX)? {
         let file = FileId(key::number(&attention, 1));
@@ -89,6 +91,7 @@ pub fn remove(tx: &mut Tx, name: &str) -> Result<(), Refusal> {
         tx.delete(key::quota(volume.volume, account));
     }
     tx.delete(key::volume_keys(volume.volume));
+    tx.delete(key::history(volume.volume));
     tx.delete(key::volume_name(name));
     tx.delete(key::volume(volume.volume));
     Ok(())

@@ -8,7 +8,7 @@ use braid_layout::{
 use braid_meta::records::kv::KvError;
 use braid_meta::records::schema::*;
 use braid_wire::capability::{DataDirection, Key};
-use braid_wire::control::{EntryKind, KeyTurn, ShapeSpec};
+use braid_wire::control::{EntryKind, KeyTurn, ShapeSpec, Xattr};
 use proptest::prelude::*;
 
 const DOCUMENT: &str = include_str!("../../../../docs/format-manager.md");
@@ -86,6 +86,17 @@ fn keys_are_as_they_were() {
         (key::volume_keys(VolumeId(3)), "77 0000000000000003"),
         (key::shut_out(ClientId(7)), "58 0000000000000007"),
         (key::term(258), "74 0000000000000102"),
+        (key::history(VolumeId(3)), "48 0000000000000003"),
+        (key::snapshot(VolumeId(3), 258), "53 0000000000000003 00000102"),
+        (key::snapshot_name(FileId(2), "a"), "54 0000000000000002 61"),
+        (key::past_inode(FileId(5), 258), "49 0000000000000005 00000102"),
+        (key::past_bytes(FileId(5), 258), "42 0000000000000005 00000102"),
+        (key::past_entry(FileId(2), b"f", 258), "45 0000000000000002 66 00 00000102"),
+        (key::freezing(FileId(9)), "46 0000000000000009"),
+        (
+            key::kept_for(VolumeId(3), 258, &key::past_bytes(FileId(5), 258)),
+            "57 0000000000000003 00000102 42 0000000000000005 00000102",
+        ),
         (key::operation(ClientId(7), OperationNumber(258)), "6f 0000000000000007 0000000000000102"),
     ];
     for (key, golden) in cases {
@@ -104,7 +115,7 @@ fn keys_are_as_they_were() {
 #[test]
 fn small_records_are_as_they_were() {
     check(&XattrRecord { value: b"v".to_vec() }, "03 01000000 76");
-    check(&EntryRecord { kind: EntryKind::File, file: FileId(5) }, "03 01 0500000000000000");
+    check(&EntryRecord::of(EntryKind::File, FileId(5)), "03 01 0500000000000000");
     check(&DriveCount { components: 7, stale: 1 }, "03 0700000000000000 0100000000000000");
     check(&StaleRecord { joining: false, told: true }, "03 00 01");
     check(&StaleRecord { joining: true, told: true }, "03 01 01");
@@ -134,6 +145,35 @@ fn small_records_are_as_they_were() {
         &OperationRecord { done_ms: 9, request: 10, file: FileId(5), lease: Lease(3), number: 11 },
         "03 0900000000000000 0a000000 0500000000000000 03000000 0b00000000000000",
     );
+}
+
+#[test]
+fn snapshots_and_past_rows_are_as_they_were() {
+    check(
+        &EntryRecord { since: 2, ..EntryRecord::of(EntryKind::File, FileId(5)) },
+        "03 01 0500000000000000 02000000",
+    );
+    check(
+        &HistoryRecord { newest: 3, snapshots: 2, past_files: 4, past_bytes: 5 },
+        "03 03000000 02000000 0400000000000000 0500000000000000",
+    );
+    let snapshot = SnapshotRecord { root: FileId(2), name: "a".into(), taken_ms: 7, going: false, late: 1 };
+    check(&snapshot, "03 0200000000000000 01000000 61 0700000000000000 00 01000000");
+    let xattrs = vec![Xattr { name: b"n".to_vec(), value: b"v".to_vec() }];
+    check(
+        &PastInode { epoch: 1, roots: vec![FileId(2)], row: vec![3, 0], xattrs },
+        "03 01000000 01000000 0200000000000000 02000000 0300 01000000 01000000 6e 01000000 76",
+    );
+    check(
+        &PastBytes { epoch: 1, roots: vec![FileId(0), FileId(2)], data: FileId(9) },
+        "03 01000000 02000000 0000000000000000 0200000000000000 0900000000000000",
+    );
+    check(
+        &PastEntry { kind: EntryKind::File, file: FileId(5), since: 1, roots: vec![] },
+        "03 01 0500000000000000 01000000 00000000",
+    );
+    // An entry that says what its absence would say is damage.
+    decode::<EntryRecord>(b"k", b"\x03\x01\x05\0\0\0\0\0\0\0\0\0\0\0").unwrap_err();
 }
 
 #[test]
@@ -233,6 +273,7 @@ fn small_file() -> InodeRecord {
         name: b"f".to_vec(),
         size: 100,
         reach: None,
+        allocated: 0,
         reserved: 0,
         created_ms: 700,
         times: Times::at(701),
@@ -260,6 +301,11 @@ fn small_file() -> InodeRecord {
         kept: false,
         unfenced: false,
         layout: None,
+        epoch: 0,
+        bytes_epoch: 0,
+        moved: 0,
+        frozen: FileId(0),
+        freezing: None,
         segments: vec![segment],
     }
 }
@@ -279,6 +325,7 @@ fn rare_file() -> InodeRecord {
     InodeRecord {
         reserved: 500,
         reach: Some(600),
+        allocated: 700,
         mode: 0o640,
         uid: 1000,
         gid: 100,
@@ -300,6 +347,11 @@ fn rare_file() -> InodeRecord {
         order: 9,
         kept: true,
         unfenced: true,
+        epoch: 3,
+        bytes_epoch: 2,
+        moved: 1,
+        frozen: FileId(8),
+        freezing: Some(Freezing { data: FileId(9), objects: vec![ObjectId(10)] }),
         segments: vec![segment],
         ..small
     }
@@ -365,9 +417,10 @@ fn a_file_is_as_it_was() {
         ),
         (
             rare_file(),
-            "feffbe01 0100000000000000 0200000000000000 01 66 64 f403 d804 bc05 02 07 03 f2887a a003 e807 64 02 ac02
+            "feffbe1f 0100000000000000 0200000000000000 01 66 64 f403 d804 bc05 bc05 02 07 03 f2887a a003 e807 64 02 ac02
              03 04 0500000000000000 09
              02 01 0500000000000000 04 8040 00 03 05 03 04 07 02 0700000000000000 0800000000000000
+             03 02 01 0800000000000000 0900000000000000 01 0a00000000000000
              01 0f 01 8020 828001 05 02 01 8020 02 03 01 02 ac02 05 04 02 03 01",
         ),
         (link(), "808001 0100000000000000 0200000000000000 01 66 04 bc05 02 03 00 04 2e2e2f61 00 00 00 00"),
@@ -404,7 +457,7 @@ fn check_file(inode: &InodeRecord, seats: &[u32], bytes: &[u8]) {
         assert!(stored::decode(FileId(5), SCHEMA_VERSION, &bytes[..end]).is_err(), "{end} bytes");
     }
     assert!(stored::decode(FileId(5), SCHEMA_VERSION, &[bytes, &[0]].concat()).is_err());
-    let unknown_bit = [&[0x80, 0x80, 0x80, 0x02][..], &bytes[1..]].concat();
+    let unknown_bit = [&[0x80, 0x80, 0x80, 0x20][..], &bytes[1..]].concat();
     assert!(stored::decode(FileId(5), SCHEMA_VERSION, &unknown_bit).is_err());
 }
 
@@ -463,6 +516,7 @@ fn the_document_lists_every_record_with_its_fields() {
     let source = [
         include_str!("../../src/records/schema.rs"),
         include_str!("../../src/records/schema/inode.rs"),
+        include_str!("../../src/records/schema/past.rs"),
         include_str!("../../src/records/schema/segment.rs"),
     ]
     .concat();
@@ -476,7 +530,7 @@ fn the_document_lists_every_record_with_its_fields() {
         let body = part.split_once('{').unwrap().1.split_once('}').unwrap().0;
         let fields = body.lines().map(str::trim).filter(|line| !line.starts_with("//") && line.contains(':'));
         let fields = fields.map(|line| line.trim_start_matches("pub "));
-        if ["InodeRecord", "Times", "PartRecord", "SegmentRecord"].contains(&name) {
+        if ["InodeRecord", "Times", "PartRecord", "SegmentRecord", "Freezing"].contains(&name) {
             // In any order, as bits stand for some of the fields.
             let (_, section) = DOCUMENT.split_once("## A file's row").unwrap();
             let (section, _) = section.split_once("\n## ").unwrap();
@@ -495,5 +549,5 @@ fn the_document_lists_every_record_with_its_fields() {
         }
         records += 1;
     }
-    assert_eq!(records, 19);
+    assert_eq!(records, 25);
 }

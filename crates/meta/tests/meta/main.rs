@@ -5,3 +5,4 @@ mod layouts;
 mod links;
 mod names;
 mod quotas;
+mod snapshots;

@@ -339,7 +339,7 @@ impl Real {
                         modified_ns: None,
                         backing: Backing::NONE,
                     };
-                    files::commit(tx, &commit, 2)
+                    files::commit(tx, &commit, 2).map(drop)
                 }
                 None => Ok(()),
             },

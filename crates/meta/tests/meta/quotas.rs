@@ -119,7 +119,7 @@ fn apply(tx: &mut Tx, op: &Op) -> Result<(), Refusal> {
                 modified_ns: None,
                 backing: Backing::NONE,
             };
-            files::commit(tx, &commit, 2)
+            files::commit(tx, &commit, 2).map(drop)
         }
         Op::Release(path) => {
             let (file, inode) = leased(tx, path)?;

@@ -142,8 +142,8 @@ pub trait DiskFile: fmt::Debug + Send + Sync {
     /// system tells.
     fn is_cached(&self, range: Range<u64>) -> bool;
 
-    /// Tell the medium that a range of bytes will be read ahead, without waiting for it. Best effort: it cannot
-    /// fail.
+    /// Tell the medium that a range of bytes will be read ahead, without waiting for it. Best effort: it
+    /// cannot fail.
     fn will_read(&self, _range: Range<u64>) {}
 
     /// Have a range of bytes read into the system's cache, and wait for the medium. What is behind the file's

@@ -2,6 +2,7 @@
 
 use braid_layout::{Column, Version};
 
+use super::base::BASE_BYTES;
 use super::extent::Extent;
 use super::field::{
     SHORT, Value, append, append_list, count, decode_list, exactly, fields, get, length, put, split,
@@ -9,7 +10,7 @@ use super::field::{
 };
 use super::record::{INLINE_BYTES_MAX, Kind, Record};
 use super::{DecodeError, VERSION_BYTES};
-use crate::mutation::{Attributes, OPAQUE_BYTES_MAX, UnitVerdict, VERDICT_STAMPS_MAX};
+use crate::mutation::{Attributes, Base, OPAQUE_BYTES_MAX, UnitVerdict, VERDICT_STAMPS_MAX};
 
 /// Bytes of the fixed part of an attributes body.
 const ATTRIBUTES_BYTES: usize = 48;
@@ -28,8 +29,10 @@ const _: () = assert!(
     VERDICT_STAMPS_MAX * (VERDICT_BYTES + CUT_OFF_BYTES) <= INLINE_BYTES_MAX && CUT_OFF_BYTES > VERSION_BYTES,
     "the largest verdict, one cut-off per unit, fits"
 );
-const _: () =
-    assert!(ATTRIBUTES_BYTES + 2 * OPAQUE_BYTES_MAX <= INLINE_BYTES_MAX, "the largest attributes fit");
+const _: () = assert!(
+    ATTRIBUTES_BYTES + 2 * OPAQUE_BYTES_MAX + BASE_BYTES <= INLINE_BYTES_MAX,
+    "the largest attributes fit"
+);
 
 fields! {
     /// The body of `object create` and `object attributes`; column, g, set and joining are in the header.
@@ -102,6 +105,9 @@ pub fn put_attributes(record: &mut Record, attributes: &Attributes) {
     put(&mut bytes, A_OPAQUE_BYTES, length(attributes.opaque.len()));
     bytes.extend_from_slice(&attributes.map);
     bytes.extend_from_slice(&attributes.opaque);
+    if let Some(base) = attributes.base {
+        base.put_body(&mut bytes);
+    }
     record.inline = bytes;
     record.column = attributes.column;
     record.g = attributes.g;
@@ -114,10 +120,12 @@ pub fn attributes(record: &Record) -> Result<Attributes, DecodeError> {
     let (mut attributes, rest) = split::<Attributes>(&record.inline)?;
     let map_bytes = count(get(&record.inline, A_MAP_BYTES)?);
     let opaque_bytes = count(get(&record.inline, A_OPAQUE_BYTES)?);
-    let (map, opaque) = rest.split_at_checked(map_bytes).ok_or(SHORT)?;
-    if map_bytes.max(opaque_bytes) > OPAQUE_BYTES_MAX || opaque.len() != opaque_bytes {
+    let (map, rest) = rest.split_at_checked(map_bytes).ok_or(SHORT)?;
+    let (opaque, base) = rest.split_at_checked(opaque_bytes).ok_or(SHORT)?;
+    if map_bytes.max(opaque_bytes) > OPAQUE_BYTES_MAX {
         return Err(SHORT);
     }
+    attributes.base = if base.is_empty() { None } else { Some(Base::decode(base)?) };
     (attributes.map, attributes.opaque) = (map.to_vec(), opaque.to_vec());
     (attributes.column, attributes.g) = (record.column, record.g);
     (attributes.set, attributes.joining) = (record.set, record.joining);

@@ -99,6 +99,8 @@ fields! {
 const FLAG_KNOWN: u8 = 1;
 /// Flag: damage may have hit any of the object's units.
 const FLAG_LOST: u8 = 2;
+/// Flag: the object was removed, and lives for its stills.
+const FLAG_HUSK: u8 = 4;
 
 macro_rules! entry_kinds {
     ($($name:ident = $number:literal $text:literal,)*) => {
@@ -117,6 +119,7 @@ entry_kinds! {
     DEDUP = 6 "dedup",
     READY = 7 "ready units",
     SNAPSHOTS = 8 "snapshots",
+    STILL = 9 "still",
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -159,6 +162,8 @@ pub struct ObjectEntry<'a> {
     pub known: bool,
     /// Position of damage that may have hit any of the object's units.
     pub lost: Option<LogPosition>,
+    /// True if the object was removed, and lives for its stills.
+    pub husk: bool,
     /// The object's map, as the caller gave it.
     pub map: &'a [u8],
     /// Opaque bytes, which only the manager interprets.
@@ -207,6 +212,8 @@ pub enum Entry<'a> {
     Ready(&'a [u8]),
     /// The object's snapshots; its body is decoded by [`super::snapshots::SnapshotsEntry::decode`].
     Snapshots(&'a [u8]),
+    /// The object's base, if it is a still; its body is decoded by [`crate::Base::decode`].
+    Still(&'a [u8]),
 }
 
 /// A run of plain units.
@@ -264,6 +271,7 @@ fn decode_entry(kind: u8, body: &[u8]) -> Result<Entry<'_>, DecodeError> {
         DEDUP => Ok(Entry::Dedup(body)),
         READY => Ok(Entry::Ready(body)),
         SNAPSHOTS => Ok(Entry::Snapshots(body)),
+        STILL => Ok(Entry::Still(body)),
         _ => Err(DecodeError::Malformed("unknown kind of entry")),
     }
 }
@@ -278,10 +286,11 @@ fn object(body: &[u8]) -> Result<ObjectEntry<'_>, DecodeError> {
         return Err(SHORT);
     }
     let flags: u8 = get(body, O_FLAGS)?;
-    if flags & !(FLAG_KNOWN | FLAG_LOST) != 0 {
+    if flags & !(FLAG_KNOWN | FLAG_LOST | FLAG_HUSK) != 0 {
         return Err(RESERVED);
     }
     entry.known = flags & FLAG_KNOWN != 0;
+    entry.husk = flags & FLAG_HUSK != 0;
     let lost = get(body, O_LOST)?;
     entry.lost = if flags & FLAG_LOST != 0 { Some(lost) } else { not_lost(lost)? };
     (entry.map, entry.opaque) = (map, opaque);
@@ -349,8 +358,9 @@ impl ObjectEntry<'_> {
         let at = begin(to, OBJECT);
         append(to, self);
         let body = &mut to[at..];
-        let known = if self.known { FLAG_KNOWN } else { 0 };
-        put(body, O_FLAGS, known | if self.lost.is_some() { FLAG_LOST } else { 0 });
+        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+        let lost = flag(self.lost.is_some(), FLAG_LOST);
+        put(body, O_FLAGS, flag(self.known, FLAG_KNOWN) | lost | flag(self.husk, FLAG_HUSK));
         put(body, O_LOST, self.lost.unwrap_or_default());
         put(body, O_MAP_BYTES, length(self.map.len()));
         put(body, O_OPAQUE_BYTES, length(self.opaque.len()));

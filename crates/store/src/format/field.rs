@@ -16,7 +16,7 @@ use braid_layout::{
     PartitionId, Version,
 };
 
-use super::{DecodeError, FORMAT_VERSION, LOG_BLOCK};
+use super::{DecodeError, FORMAT_VERSION, FORMAT_VERSION_MIN, LOG_BLOCK};
 use crate::crc::crc32c;
 
 /// A field of a structure.
@@ -276,5 +276,6 @@ pub(crate) fn unseal(bytes: &[u8], magic: [u8; 8]) -> Result<&[u8], DecodeError>
 
 /// Checks the format version of a structure.
 pub(crate) fn check_version(version: u16) -> Result<(), DecodeError> {
-    if version == FORMAT_VERSION { Ok(()) } else { Err(DecodeError::Version(version)) }
+    let known = FORMAT_VERSION_MIN..=FORMAT_VERSION;
+    if known.contains(&version) { Ok(()) } else { Err(DecodeError::Version(version)) }
 }

@@ -3,6 +3,7 @@
 //! Everything is little-endian and of fixed width. Each structure is one table of named fields (`field`): its
 //! encoding follows from it, and a test compares it with the document. Reserved bytes are zero and checked.
 
+pub mod base;
 pub mod body;
 pub mod checkpoint;
 pub mod dedup;
@@ -22,7 +23,9 @@ pub mod unit;
 pub use field::Field;
 
 /// The format's version, stored in the superblock, each segment and each record.
-pub const FORMAT_VERSION: u16 = 2;
+pub const FORMAT_VERSION: u16 = 3;
+/// The oldest version that is read as well: it has no stills, and is the same in all else.
+pub const FORMAT_VERSION_MIN: u16 = 2;
 /// The log block: records and payloads begin at multiples of it. It is one sector, which a disk writes either
 /// completely or not at all.
 pub const LOG_BLOCK: usize = 512;

@@ -2,7 +2,7 @@
 
 use super::field::{append, append_list, decode_list, fields, split};
 use super::{DecodeError, entry};
-use crate::mutation::SNAPSHOTS_MAX;
+use crate::mutation::STILLS_MAX;
 
 /// Bytes of the fixed part of the body; the numbers follow.
 pub const SNAPSHOTS_BYTES: usize = 8;
@@ -40,7 +40,7 @@ impl SnapshotsEntry {
         let live = &entry.live;
         let rising = live.windows(2).all(|pair| pair[0] < pair[1]);
         let bounded = live.first() != Some(&0) && live.last().is_none_or(|&last| last <= highest);
-        if highest == 0 || !rising || !bounded || live.len() > SNAPSHOTS_MAX {
+        if highest == 0 || !rising || !bounded || live.len() > STILLS_MAX {
             return Err(DecodeError::Malformed("an object's snapshots"));
         }
         Ok(entry)

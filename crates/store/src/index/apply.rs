@@ -51,7 +51,12 @@ impl Index {
         let doubt = if self.serving { Doubt::None } else { Doubt::Reopened };
         self.with_object(record, |object| {
             let unit_bytes = object.object.attributes.unit_bytes;
-            if record.is(flags::OWED) {
+            if record.version.is_zero() && object.object.attributes.base().is_some() {
+                object.unit(record.unit, |unit| {
+                    unit.write(record, unit_bytes);
+                    unit.hide();
+                });
+            } else if record.is(flags::OWED) {
                 object.unit(record.unit, |unit| unit.owe(record, unit_bytes, doubt));
                 object.done(record);
             } else if record.is(flags::FOLDED) {
@@ -105,6 +110,12 @@ impl Index {
             Kind::Snapshot => object.take_snapshot(number, record.position()),
             _ => object.drop_snapshot(number),
         });
+        let partition = record.partition;
+        let object = record.object;
+        let found = self.partitions.get(&partition).and_then(|owner| owner.objects.get(&object));
+        if found.is_some_and(|found| found.husk && found.newest_snapshot() == 0) {
+            self.drop_object(partition, object);
+        }
     }
 
     fn apply_fence(&mut self, record: &Record) {
@@ -141,8 +152,12 @@ impl Index {
         let object = record.object;
         self.know(Key::At(partition, Some(object)));
         let found = self.partitions.get(&partition).and_then(|p| p.objects.get(&object));
-        if found.is_some_and(|found| found.birth <= record.birth) {
+        let Some(found) = found.filter(|found| found.birth <= record.birth) else { return };
+        // What damage has hit as a whole is removed whatever it was: its stills are lost with it.
+        if found.newest_snapshot() == 0 || record.birth == u64::MAX {
             self.drop_object(partition, object);
+        } else if !found.husk {
+            self.with_object(record, |object| object.hollow());
         }
     }
 
@@ -312,12 +327,16 @@ impl Access<'_> {
         }
     }
 
-    /// Takes a snapshot. Settled deltas are counted in first, so that snapshots see whole contents.
+    /// Takes a snapshot. Deltas are counted in first, so that snapshots see whole contents.
     fn take_snapshot(&mut self, number: u32, place: LogPosition) {
-        // A snapshot is only taken while nothing is unsettled. If something is unsettled, damage hid the
-        // decision on it, and the content that the snapshot saw is unknown.
+        // A snapshot is only taken while nothing is pending or owed. If something is, damage hid the decision
+        // on it, and the content that the snapshot saw is unknown.
         for unit in self.object.unsettled() {
-            self.account(unit, |unit| unit.lost = Some(place));
+            self.account(unit, |unit| {
+                if unit.pending.is_some() || !unit.owed.is_empty() {
+                    unit.lost = Some(place);
+                }
+            });
         }
         let deltas = self.object.snapshots().into_iter().flat_map(|found| found.deltas.iter());
         let units: Vec<u64> = deltas.map(|(unit, ())| unit).collect();
@@ -325,6 +344,19 @@ impl Access<'_> {
         let snapshots = &mut self.object.extra.get_or_insert_default().snapshots;
         snapshots.live.insert(number);
         snapshots.highest = snapshots.highest.max(number);
+    }
+
+    /// The object is removed, and lives for its stills.
+    fn hollow(&mut self) {
+        let newest = self.object.newest_snapshot();
+        let units: Vec<u64> = self.object.units.iter().map(|(unit, _)| unit).collect();
+        units.into_iter().for_each(|unit| self.account(unit, |unit| unit.hollow(newest)));
+        let Object { extra, attributes, husk, .. } = &mut *self.object;
+        if let Some(extra) = extra {
+            (extra.dedup, extra.ready) = Default::default();
+        }
+        attributes.reserve_nothing();
+        *husk = true;
     }
 
     fn drop_snapshot(&mut self, number: u32) {
@@ -406,6 +438,7 @@ impl Object {
             attributes: PackedAttributes::default(),
             known: false,
             lost: None,
+            husk: false,
             units: PagedMap::default(),
             pending: None,
             bytes: 0,

@@ -4,7 +4,7 @@
 use braid_layout::{Column, ColumnMask, Generation};
 
 use crate::format::entry::ObjectEntry;
-use crate::mutation::{Attributes, OPAQUE_BYTES_MAX};
+use crate::mutation::{Attributes, Base, OPAQUE_BYTES_MAX};
 
 /// The packed form of [`Attributes`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -22,7 +22,7 @@ pub(crate) struct PackedAttributes {
     map_bytes: u16,
     pub(crate) column: Column,
     /// Set for few objects.
-    placement: Option<Box<Placement>>,
+    rare: Option<Box<Rare>>,
 }
 
 /// The attributes of an object that requests are checked against, borrowed from the index.
@@ -39,16 +39,17 @@ pub struct ObjectState<'a> {
     pub map: &'a [u8],
 }
 
-/// The space that an object reserves, and its placement hint.
+/// The space that an object reserves, its placement hint, and what it is a still of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Placement {
+struct Rare {
     reserve_bytes: u64,
     cluster: u64,
+    base: Option<Base>,
 }
 
-impl Placement {
-    fn packed(self) -> Option<Box<Placement>> {
-        (self != Placement::default()).then(|| Box::new(self))
+impl Rare {
+    fn packed(self) -> Option<Box<Rare>> {
+        (self != Rare::default()).then(|| Box::new(self))
     }
 }
 
@@ -68,12 +69,28 @@ impl PackedAttributes {
 
     /// Bytes to preallocate.
     pub(crate) fn reserve_bytes(&self) -> u64 {
-        self.placement.as_ref().map_or(0, |placement| placement.reserve_bytes)
+        self.rare.as_ref().map_or(0, |rare| rare.reserve_bytes)
     }
 
     /// The cluster hint.
     pub(crate) fn cluster(&self) -> u64 {
-        self.placement.as_ref().map_or(0, |placement| placement.cluster)
+        self.rare.as_ref().map_or(0, |rare| rare.cluster)
+    }
+
+    /// Of a still: what it was taken of.
+    pub(crate) fn base(&self) -> Option<Base> {
+        self.rare.as_ref().and_then(|rare| rare.base)
+    }
+
+    /// Makes it a still's.
+    pub(crate) fn set_base(&mut self, base: Base) {
+        self.rare.get_or_insert_default().base = Some(base);
+    }
+
+    /// Gives back what is reserved.
+    pub(crate) fn reserve_nothing(&mut self) {
+        let Some(rare) = self.rare.as_deref() else { return };
+        self.rare = Rare { reserve_bytes: 0, ..*rare }.packed();
     }
 
     /// Packs map and opaque bytes, at most [`OPAQUE_BYTES_MAX`] each; all else is zero.
@@ -110,6 +127,7 @@ impl PackedAttributes {
             cluster: self.cluster(),
             map: self.map().to_vec(),
             opaque: self.opaque().to_vec(),
+            base: self.base(),
         }
     }
 }
@@ -126,7 +144,7 @@ impl Attributes {
             g: self.g,
             object_version: self.object_version,
             column: self.column,
-            placement: Placement { reserve_bytes: self.reserve_bytes, cluster: self.cluster }.packed(),
+            rare: Rare { reserve_bytes: self.reserve_bytes, cluster: self.cluster, base: self.base }.packed(),
             ..PackedAttributes::with_bytes(&self.map, &self.opaque)
         }
     }
@@ -143,7 +161,7 @@ impl From<&ObjectEntry<'_>> for PackedAttributes {
             g: entry.g,
             object_version: entry.object_version,
             column: entry.column,
-            placement: Placement { reserve_bytes: entry.reserve_bytes, cluster: entry.cluster }.packed(),
+            rare: Rare { reserve_bytes: entry.reserve_bytes, cluster: entry.cluster, base: None }.packed(),
             ..PackedAttributes::with_bytes(entry.map, entry.opaque)
         }
     }
@@ -151,6 +169,8 @@ impl From<&ObjectEntry<'_>> for PackedAttributes {
 
 #[cfg(test)]
 mod tests {
+    use braid_layout::ObjectId;
+
     use super::*;
 
     #[test]
@@ -169,6 +189,7 @@ mod tests {
                 cluster: 5,
                 map: map.to_vec(),
                 opaque: opaque.to_vec(),
+                base: Some(Base { object: ObjectId(6), birth: 7, number: 8 }),
             };
             let packed = attributes.packed();
             assert_eq!((packed.map(), packed.opaque()), (map, opaque));

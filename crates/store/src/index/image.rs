@@ -17,6 +17,7 @@ use crate::index::lost::Lost;
 use crate::index::slot::Slot;
 use crate::index::unit_image::{unit, unit_entry};
 use crate::index::{Index, Object, Partition, snapshots};
+use crate::mutation::Base;
 
 /// An object with more entry bytes than this gets pages of its own.
 const BIG_BYTES: usize = 4 * TARGET_BYTES;
@@ -149,11 +150,15 @@ impl Sink {
             column: attributes.column,
             known: object.known,
             lost: object.lost,
+            husk: object.husk,
             map: attributes.map(),
             opaque: attributes.opaque(),
         };
         entry.put(&mut self.bytes);
         self.run = None;
+        if let Some(base) = attributes.base() {
+            base.put(&mut self.bytes);
+        }
         for (client, watermark, done) in object.extra.iter().flat_map(|extra| extra.dedup.iter()) {
             let operations = done.iter().map(|(&(operation, unit, data), &version)| OperationEntry {
                 operation,
@@ -287,6 +292,9 @@ impl Loaded {
                     take_dedup(current.as_mut().ok_or(NO_OBJECT)?, DedupEntry::decode(body)?);
                 }
                 Entry::Snapshots(body) => take_snapshots(current.as_mut(), body)?,
+                Entry::Still(body) => {
+                    current.as_mut().ok_or(NO_OBJECT)?.attributes.set_base(Base::decode(body)?);
+                }
             }
         }
         if let Some(object) = current {
@@ -392,7 +400,8 @@ fn take_dedup(object: &mut Object, entry: DedupEntry) {
 
 fn object(entry: &ObjectEntry<'_>) -> Object {
     let attributes = PackedAttributes::from(entry);
-    Object { attributes, known: entry.known, lost: entry.lost, ..Object::unknown(entry.birth) }
+    let known = entry.known;
+    Object { attributes, known, lost: entry.lost, husk: entry.husk, ..Object::unknown(entry.birth) }
 }
 
 fn plain_slot(unit: &PlainUnit) -> (u64, Slot) {

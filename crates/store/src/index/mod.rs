@@ -25,6 +25,7 @@ pub(crate) mod paged;
 pub(crate) mod parity;
 pub(crate) mod query;
 pub(crate) mod runs;
+pub(crate) mod shown;
 pub(crate) mod slot;
 pub(crate) mod snapshots;
 pub(crate) mod unit;
@@ -98,6 +99,8 @@ pub(crate) struct Object {
     pub(crate) known: bool,
     /// Position of damage that may have hit any of the object's units.
     pub(crate) lost: Option<LogPosition>,
+    /// True if the object was removed, and lives for its stills: requests do not find it.
+    pub(crate) husk: bool,
     pub(crate) units: PagedMap<u64, Slot>,
     /// Pending versions. `None` if there are none: an empty map would take most of the memory of an object at
     /// rest.
@@ -141,7 +144,7 @@ pub struct PartitionState {
 /// Space usage of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ObjectUsage {
-    /// Payload bytes, retained versions included.
+    /// Payload bytes, retained versions included. Of a still: those that no other object refers to.
     pub bytes: u64,
     /// Units ever written.
     pub units: u64,

@@ -12,14 +12,12 @@ use crate::format::page::Key;
 use crate::index::deciding::decision::damaged;
 use crate::index::extent::{Few, bytes_end, clip, overlay};
 use crate::index::found::Found;
-use crate::index::list::{Direction, Holes, Listed, Listing};
+use crate::index::list::Holes;
 use crate::index::owed::OwedStep;
 use crate::index::parity::{ChainDelta, Cut};
 use crate::index::slot::Slot;
 use crate::index::unit::{Content, Pending, Unit};
-use crate::index::{
-    Chain, ChainEntry, ChainTip, ClientOperations, Index, Object, ObjectUsage, Partition, PartitionState,
-};
+use crate::index::{Chain, ChainEntry, ChainTip, ClientOperations, Index, Object, Partition, PartitionState};
 use crate::mutation::WriteKind;
 
 /// The version of a unit that a read wants.
@@ -53,7 +51,7 @@ impl Index {
     }
 
     pub(crate) fn find_object(&self, partition: PartitionId, object: ObjectId) -> Result<&Object, Error> {
-        let found = self.find_partition(partition)?.objects.get(&object);
+        let found = self.find_partition(partition)?.objects.get(&object).filter(|found| !found.husk);
         found.map(Box::as_ref).ok_or_else(|| {
             let absent = self.absent(Key::At(partition, Some(object)));
             absent.unwrap_or(Error::NoObject(partition, object))
@@ -71,8 +69,13 @@ impl Index {
         Some(Error::Damaged { segment: u64::from(lost.segment), offset: lost.offset, what })
     }
 
-    /// An object, unless damage has made it doubtful as a whole.
+    /// An object, unless damage has made it, or what it is a still of, doubtful as a whole.
     pub(crate) fn whole_object(&self, partition: PartitionId, object: ObjectId) -> Result<&Object, Error> {
+        Ok(self.shown(partition, object)?.own)
+    }
+
+    /// An object, unless damage has made it doubtful as a whole; of a still, without a look at its base.
+    pub(super) fn sound_object(&self, partition: PartitionId, object: ObjectId) -> Result<&Object, Error> {
         let found = self.find_object(partition, object)?;
         match found.lost {
             Some(place) => Err(damaged(place)),
@@ -116,14 +119,6 @@ impl Object {
         self.attributes.reserve_bytes().saturating_sub(self.bytes)
     }
 
-    pub(crate) fn usage(&self) -> ObjectUsage {
-        let units = u64::try_from(self.units.len()).unwrap_or(u64::MAX);
-        let last = |holes| {
-            self.units.iter().rev().find_map(|(number, slot)| Some((number, slot.unit().end(holes)?)))
-        };
-        ObjectUsage { bytes: self.bytes, units, end: last(Holes::Listed), size: last(Holes::PassedOver) }
-    }
-
     /// The units with a pending version, owed versions, or deltas not known to be settled, in order.
     pub(crate) fn unsettled(&self) -> Vec<u64> {
         let pending =
@@ -145,54 +140,11 @@ impl Object {
             })
             .collect()
     }
-
-    /// Lists at most `limit` units. Examines at most `looked_at`.
-    pub(crate) fn list(&self, list: Listing, limit: usize, looked_at: usize) -> Listed {
-        match list.direction {
-            Direction::Up => {
-                self.collect(self.units.range(list.from..u64::MAX), list.holes, limit, looked_at)
-            }
-            Direction::Down => {
-                let down = self.units.range(0..list.from.saturating_add(1)).rev();
-                self.collect(down, list.holes, limit, looked_at)
-            }
-        }
-    }
-
-    fn collect<'a>(
-        &self,
-        slots: impl Iterator<Item = (u64, &'a Slot)>,
-        holes: Holes,
-        limit: usize,
-        looked_at: usize,
-    ) -> Listed {
-        let mut units = Vec::new();
-        for (looked, (number, slot)) in slots.enumerate() {
-            if looked >= looked_at || units.len() >= limit {
-                return Listed { units, next: Some(number) };
-            }
-            let has_none = match slot.as_plain() {
-                Some((extent, ..)) => extent.is_hole(),
-                None => slot.as_whole().is_some_and(|unit| unit.lost.is_none() && unit.bytes_end() == 0),
-            };
-            if !(has_none && holes == Holes::PassedOver) {
-                units.push(chain(number, &slot.unit(), self.attributes.unit_bytes));
-            }
-        }
-        Listed { units, next: None }
-    }
-
-    pub(crate) fn chains(&self, units: Range<u64>) -> Vec<Chain> {
-        self.units
-            .range(units)
-            .map(|(number, slot)| chain(number, &slot.unit(), self.attributes.unit_bytes))
-            .collect()
-    }
 }
 
 impl Unit {
     /// End of the unit's bytes: see [`Chain::end`].
-    fn bytes_end(&self) -> u32 {
+    pub(super) fn bytes_end(&self) -> u32 {
         let settled = bytes_end(self.settled_extents());
         // Parity may be zeros where the data units' bytes cancel out, or where it was made anew as a hole.
         let counted = self.settled.iter().flat_map(|base| base.ends.iter().copied());
@@ -202,7 +154,7 @@ impl Unit {
 
     /// One past the unit's last byte in the newest version, with or without counting `holes`. `None`: there
     /// is none.
-    fn end(&self, holes: Holes) -> Option<u32> {
+    pub(super) fn end(&self, holes: Holes) -> Option<u32> {
         let holes = holes == Holes::Listed;
         let counts = |extent: &&Extent| holes || !extent.is_hole();
         let layers = self.settled.iter().flat_map(|base| &base.layers);
@@ -337,7 +289,7 @@ impl Unit {
     }
 }
 
-fn chain(number: u64, unit: &Unit, unit_bytes: u32) -> Chain {
+pub(super) fn chain(number: u64, unit: &Unit, unit_bytes: u32) -> Chain {
     let settled = unit.settled.iter().map(|content| ChainEntry {
         version: content.version,
         settled: true,

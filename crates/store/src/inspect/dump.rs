@@ -18,6 +18,7 @@ use crate::format::ready::ReadyEntry;
 use crate::format::record::{Kind, Record, flags};
 use crate::format::snapshots::SnapshotsEntry;
 use crate::format::unit::UnitEntry;
+use crate::mutation::Base;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
@@ -151,7 +152,16 @@ fn record_text(record: &Record) -> String {
     if let (Kind::Snapshot | Kind::SnapshotDrop, Ok(number)) = (record.kind, body::snapshot(record)) {
         text += &format!(" number={number}");
     }
+    if record.kind == Kind::ObjectCreate
+        && let Some(base) = body::attributes(record).ok().and_then(|attributes| attributes.base)
+    {
+        text += &format!(" still {}", base_text(&base));
+    }
     text
+}
+
+fn base_text(base: &Base) -> String {
+    format!("of={} birth={} number={}", base.object, base.birth, base.number)
 }
 
 fn entry_text(entry: Result<Entry<'_>, crate::format::DecodeError>) -> (&'static str, String) {
@@ -163,8 +173,9 @@ fn entry_text(entry: Result<Entry<'_>, crate::format::DecodeError>) -> (&'static
         }
         Ok(Entry::Object(entry)) => {
             let lost = if entry.lost.is_some() { " lost" } else { "" };
+            let husk = if entry.husk { " husk" } else { "" };
             let text = format!(
-                "partition={} object={} birth={} unit-bytes={} g={}{lost}",
+                "partition={} object={} birth={} unit-bytes={} g={}{lost}{husk}",
                 entry.partition, entry.object, entry.birth, entry.unit_bytes, entry.g.0
             );
             ("object", text)
@@ -211,6 +222,10 @@ fn entry_text(entry: Result<Entry<'_>, crate::format::DecodeError>) -> (&'static
         Ok(Entry::Snapshots(body)) => match SnapshotsEntry::decode(body) {
             Err(why) => ("bad", format!("snapshots: {why}")),
             Ok(entry) => ("snapshots", format!("highest={} live={:?}", entry.highest, entry.live)),
+        },
+        Ok(Entry::Still(body)) => match Base::decode(body) {
+            Err(why) => ("bad", format!("still: {why}")),
+            Ok(base) => ("still", base_text(&base)),
         },
         Ok(Entry::Lost(range)) => {
             ("lost range", format!("from={:?} to={:?}", range.from.to_string(), range.to.to_string()))

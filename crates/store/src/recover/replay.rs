@@ -381,6 +381,7 @@ impl Replay<'_> {
         for (segment, hit) in self.index.lose_missing_segments() {
             self.damage(segment, 0, format!("the segment is missing: {hit} units are lost"));
         }
+        self.index.drop_unnamed_snapshots();
         for (partition, object) in self.index.without_attributes() {
             let what = format!("the attributes of object {object} in partition {partition} are lost");
             self.damage(0, 0, what);

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use braid_layout::{ObjectId, PartitionId};
+use bytes::Bytes;
 
 use crate::clean::move_batch::MoveBatch;
 use crate::commit_delay::CommitDelay;
@@ -63,7 +64,8 @@ pub(crate) struct Committer {
 #[derive(Default)]
 struct Gathered {
     entries: Vec<Entry>,
-    replies: Vec<Reply>,
+    /// For each request, the number of its entries, and the reply.
+    replies: Vec<(usize, Reply)>,
     barriers: Vec<Reply>,
     /// There is no space for the next mutation, which still waits.
     stalled: bool,
@@ -99,27 +101,40 @@ impl Gathering {
             }
             self.bytes += mutation.payload_bytes();
             let Some((mutation, reply)) = waiting.pop_front() else { break };
-            match check(index, &mut self.growth, &mutation) {
-                Ok(Decision::Append(record, payload)) => {
-                    match self.budget.take(&record, self.growth.change, self.no_space) {
-                        Ok(()) => {
-                            self.gathered.entries.push((*record, payload));
-                            self.gathered.replies.push(reply);
-                        }
-                        Err(_) if self.no_space == NoSpace::Wait => {
-                            waiting.push_front((mutation, reply));
-                            self.gathered.stalled = true;
-                            break;
-                        }
-                        Err(error) => {
-                            self.growth.forget((record.partition, record.object));
-                            self.answers.push((reply, Err(error)));
-                        }
-                    }
+            let entries: Vec<Entry> = match check(index, &mut self.growth, &mutation) {
+                Ok(Decision::Append(record, payload)) => vec![(*record, payload)],
+                Ok(Decision::AppendBoth(first, second)) => {
+                    vec![(*first, Bytes::new()), (*second, Bytes::new())]
                 }
-                Ok(Decision::Barrier) => self.gathered.barriers.push(reply),
-                Ok(Decision::Answer(outcome)) => self.answers.push((reply, Ok(outcome))),
-                Err(error) => self.answers.push((reply, Err(error))),
+                Ok(Decision::Barrier) => {
+                    self.gathered.barriers.push(reply);
+                    continue;
+                }
+                Ok(Decision::Answer(outcome)) => {
+                    self.answers.push((reply, Ok(outcome)));
+                    continue;
+                }
+                Err(error) => {
+                    self.answers.push((reply, Err(error)));
+                    continue;
+                }
+            };
+            let change = self.growth.change;
+            let mut taken = entries.iter().map(|(record, _)| self.budget.take(record, change, self.no_space));
+            match taken.find(Result::is_err).unwrap_or(Ok(())) {
+                Ok(()) => {
+                    self.gathered.replies.push((entries.len(), reply));
+                    self.gathered.entries.extend(entries);
+                }
+                Err(_) if self.no_space == NoSpace::Wait => {
+                    waiting.push_front((mutation, reply));
+                    self.gathered.stalled = true;
+                    break;
+                }
+                Err(error) => {
+                    entries.iter().for_each(|(made, _)| self.growth.forget((made.partition, made.object)));
+                    self.answers.push((reply, Err(error)));
+                }
             }
         }
     }
@@ -221,7 +236,7 @@ impl Committer {
             return;
         }
         // Without the mark the next opening takes longer to be sure, and that is all.
-        let _ = self.commit_entries(Heat::Hot, &mut [(Record::new(Kind::Mark), bytes::Bytes::new())]);
+        let _ = self.commit_entries(Heat::Hot, &mut [(Record::new(Kind::Mark), Bytes::new())]);
     }
 
     /// Make one commit of the first of `waiting`, as many as can be together. False: there is no space for
@@ -245,8 +260,11 @@ impl Committer {
                 self.delay = CommitDelay::after(bytes, requests, took);
             }
         }
-        for ((record, _), reply) in gathered.entries.iter().zip(gathered.replies) {
-            reply(Ok(outcome(record)));
+        let mut entries = gathered.entries.iter();
+        for (count, reply) in gathered.replies {
+            if let Some((record, _)) = entries.by_ref().take(count).last() {
+                reply(Ok(outcome(record)));
+            }
         }
         for reply in gathered.barriers {
             reply(Ok(MutationOutcome::Applied));
@@ -298,28 +316,29 @@ impl Committer {
     /// Answer the requests of a commit that failed. If it failed for lack of space, each request is first
     /// tried alone, so that a remove among writes gets through on a full disk.
     fn refuse(&mut self, gathered: Gathered, error: AppendError) {
-        let alone = gathered.entries.len() == 1;
+        let alone = gathered.replies.len() == 1;
         let mut births: BTreeMap<(PartitionId, ObjectId), Option<u64>> = BTreeMap::new();
-        for (mut entry, reply) in gathered.entries.into_iter().zip(gathered.replies) {
-            let outcome = outcome(&entry.0);
-            let own = (entry.0.partition, entry.0.object);
-            let is_creation = entry.0.kind == Kind::ObjectCreate;
-            let is_possible = match births.get(&own) {
+        let mut entries = gathered.entries.into_iter();
+        for (count, reply) in gathered.replies {
+            let mut own: Vec<Entry> = entries.by_ref().take(count).collect();
+            let Some(last) = own.len().checked_sub(1) else { continue };
+            let outcome = outcome(&own[last].0);
+            let key = (own[last].0.partition, own[last].0.object);
+            let is_creation = own[last].0.kind == Kind::ObjectCreate;
+            let is_possible = match births.get(&key) {
                 // The commit was to create its object.
                 Some(&created) if !is_creation => {
-                    entry.0.birth = created.unwrap_or_default();
+                    own[last].0.birth = created.unwrap_or_default();
                     created.is_some()
                 }
                 _ => true,
             };
             let again = match &error {
-                AppendError::NoSpace if !alone && is_possible => {
-                    self.commit_entries(Heat::Hot, std::slice::from_mut(&mut entry))
-                }
+                AppendError::NoSpace if !alone && is_possible => self.commit_entries(Heat::Hot, &mut own),
                 error => Err(error.clone()),
             };
             if is_creation {
-                births.insert(own, again.is_ok().then_some(entry.0.birth));
+                births.insert(key, again.is_ok().then_some(own[last].0.birth));
             }
             reply(again.map(|()| outcome).map_err(|error| self.told(error)));
         }

@@ -5,6 +5,7 @@ use braid_layout::Generation;
 use crate::clean::reserve::Reserve;
 use crate::error::Error;
 use crate::format::LOG_BLOCK_U64;
+use crate::format::body;
 use crate::format::record::{Kind, Record, flags};
 use crate::index::deciding::growth::ReservedChange;
 use crate::threads::shared::Shared;
@@ -44,7 +45,7 @@ impl Shared {
         let index = self.index.read();
         let log = index.segments.used();
         let next = index.head.sequence;
-        let reserved = index.reserved;
+        let reserved = with_headers(index.reserved);
         let longest = index.segments.longest();
         drop(index);
         let used = log.saturating_add(self.checkpointer.bytes());
@@ -77,6 +78,12 @@ impl Shared {
     }
 }
 
+/// Bytes of the log that these reserved bytes need with the headers of their records: a block for each unit,
+/// for units of 32 KiB and more.
+fn with_headers(reserved: u64) -> u64 {
+    reserved.saturating_add(reserved / 8)
+}
+
 impl SpaceBudget {
     /// Take what `record` needs. The reserve is for records that lead to freed space or keep order. When
     /// nothing more can be freed, they are limited by the disk, not by the configured capacity, which a
@@ -92,18 +99,19 @@ impl SpaceBudget {
             NoSpace::Refuse => &self.of_disk,
         };
         let bytes = record.disk_bytes_max();
-        let reserved = self.reserved.saturating_sub(change.less);
+        let reserved = self.reserved.saturating_sub(with_headers(change.less));
+        let more = with_headers(change.more);
         let others = self.used.saturating_add(reserved);
         let (need, free) = match Purpose::of(record, change) {
             Purpose::Order => (bytes, reserve.free_for_fences(self.used)),
             Purpose::Room => (bytes, reserve.free_for_removes(self.used)),
-            Purpose::Bytes => (bytes.saturating_add(change.more), self.reserve.free_for_writes(others)),
+            Purpose::Bytes => (bytes.saturating_add(more), self.reserve.free_for_writes(others)),
         };
         if need > free {
             return Err(self.full());
         }
         self.used += bytes;
-        self.reserved = reserved.saturating_add(change.more);
+        self.reserved = reserved.saturating_add(more);
         Ok(())
     }
 
@@ -136,6 +144,10 @@ enum Purpose {
     Order,
 }
 
+fn is_still(record: &Record) -> bool {
+    body::attributes(record).is_ok_and(|attributes| attributes.base.is_some())
+}
+
 impl Purpose {
     fn of(record: &Record, change: ReservedChange) -> Purpose {
         match record.kind {
@@ -144,6 +156,9 @@ impl Purpose {
             // file makes its objects in the first generation.
             Kind::PartitionCreate | Kind::PartitionSet => Purpose::Order,
             Kind::ObjectCreate if record.g > FIRST && change.more == 0 => Purpose::Order,
+            // Without a still, a file that a snapshot covers cannot be written, not even to be cut short.
+            Kind::Snapshot => Purpose::Order,
+            Kind::ObjectCreate if is_still(record) => Purpose::Order,
             Kind::ObjectAttributes if change.more == 0 => Purpose::Order,
             Kind::ObjectRemove | Kind::PartitionRemove | Kind::SettledTo | Kind::SnapshotDrop => {
                 Purpose::Room

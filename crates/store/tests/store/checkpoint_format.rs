@@ -4,6 +4,7 @@ use braid_layout::{
     ClientId, Column, ColumnMask, DriveId, EndBound, Generation, ObjectId, OperationNumber, PartitionId,
     Version,
 };
+use braid_store::Base;
 use braid_store::format::checkpoint::{Appended, CheckpointEnd, FIELDS, ReplayPoint, SegmentRow, Totals};
 use braid_store::format::dedup::{DedupEntry, OperationEntry};
 use braid_store::format::entry::{Entries, Entry, LostRange, ObjectEntry, PartitionEntry, PlainUnit};
@@ -155,6 +156,10 @@ fn snapshots_example() -> SnapshotsEntry {
     SnapshotsEntry { highest: 7, live: vec![3, 6] }
 }
 
+fn still_example() -> Base {
+    Base { object: ObjectId(8), birth: 3, number: 6 }
+}
+
 fn object_example() -> ObjectEntry<'static> {
     ObjectEntry {
         partition: PartitionId(7),
@@ -172,6 +177,7 @@ fn object_example() -> ObjectEntry<'static> {
         column: Column(2),
         known: true,
         lost: Some(place(3)),
+        husk: true,
         map: b"map",
         opaque: b"opaque",
     }
@@ -183,6 +189,7 @@ fn page_example() -> Vec<u8> {
     let mut entries = Vec::new();
     PartitionEntry { partition, birth: 1, quota_bytes: Some(1 << 30), key_epoch: 2 }.put(&mut entries);
     object_example().put(&mut entries);
+    still_example().put(&mut entries);
     dedup_example().put(&mut entries);
     ready_example().put(&mut entries);
     snapshots_example().put(&mut entries);
@@ -225,6 +232,9 @@ fn a_page_with_every_kind_of_entry() {
     let mut next = || found.next().expect("one more").expect("a good one");
     assert!(matches!(next(), Entry::Partition(partition) if partition.key_epoch == 2));
     assert_eq!(next(), Entry::Object(object_example()));
+    let Entry::Still(body) = next() else { panic!("a still") };
+    assert_eq!(Base::decode(body), Ok(still_example()));
+    assert!(Base::decode(&[0; 24]).is_err(), "of no snapshot");
     let Entry::Dedup(body) = next() else { panic!("a client's operations") };
     assert_eq!(DedupEntry::decode(body), Ok(dedup_example()));
     let Entry::Ready(body) = next() else { panic!("ready units") };

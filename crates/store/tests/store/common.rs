@@ -55,6 +55,7 @@ pub(crate) fn attributes() -> Attributes {
         cluster: 0,
         map: b"map".to_vec(),
         opaque: b"opaque".to_vec(),
+        base: None,
     }
 }
 
@@ -65,6 +66,18 @@ pub(crate) fn create(object: u64) -> Mutation {
 /// Removes an object, in the generation that [`create`] sets.
 pub(crate) fn remove(object: u64) -> Mutation {
     Mutation::Remove { partition: P, object: ObjectId(object), g: Generation(1) }
+}
+
+/// Takes a still of an object, in the generation that [`create`] sets.
+pub(crate) fn take(object: u64, still: u64) -> Mutation {
+    let still = ObjectId(still);
+    Mutation::Take {
+        partition: P,
+        object: ObjectId(object),
+        g: Generation(1),
+        still,
+        attributes: attributes(),
+    }
 }
 
 /// Settles the writes below this version; says nothing about a client's operations.

@@ -259,12 +259,12 @@ fn what_is_lost_of_an_object_that_was_made_again_stays_lost() {
     }
 }
 
-/// Nothing is unsettled when a snapshot is taken. If the record that settled a write is lost, the write is
-/// pending again, and the settled content is not the snapshot's.
+/// Nothing is pending when a still is taken. If the record that settled a write is lost, the write is pending
+/// again, and the settled content is not the still's.
 #[test]
-fn a_snapshot_whose_settling_is_lost_shows_nothing_older() {
+fn a_still_whose_settling_is_lost_shows_nothing_older() {
     let write = |unit, n| Mutation::Write(write(1, unit, 0, 5000, version(1, n)));
-    let take = Mutation::Snapshot { partition: P, object: ObjectId(1), g: Generation(1), number: 1 };
+    let take = take(1, 9);
     let settle = |n| settled(1, version(1, n));
     let steps = [create(1), write(0, 1), write(1, 2), settle(3), write(0, 3), settle(4), take, write(1, 4)];
     for again in [false, true] {
@@ -277,7 +277,7 @@ fn a_snapshot_whose_settling_is_lost_shows_nothing_older() {
         spoil_headers(&path, &[starts[5]]);
         for _ in 0..2 {
             let (store, _) = open(dir.path());
-            let shown = |unit| store.read_snapshot(P, ObjectId(1), unit, 0..5000, 1);
+            let shown = |unit| store.read(P, ObjectId(9), unit, 0..5000, Want::Newest);
             assert!(matches!(shown(0), Err(Error::Damaged { .. })), "{again}: {:?}", shown(0));
             let other = shown(1).and_then(|view| read_stored(&view)).expect("settled by another record");
             assert!(other == pattern(2, 5000), "{again}");

@@ -6,13 +6,13 @@ use braid_store::BLOCK_BYTES;
 use braid_store::OPAQUE_BYTES_MAX;
 use braid_store::OPERATIONS_MAX;
 use braid_store::READY_RUNS_MAX;
-use braid_store::SNAPSHOTS_MAX;
+use braid_store::STILLS_MAX;
 use braid_store::UNIT_ENTRY_BYTES_MAX;
 use braid_store::crc32c;
 use braid_store::format::record::{self, Kind};
 use braid_store::format::{
-    FORMAT_VERSION, Field, LOG_BLOCK, body, checkpoint, dedup, entry, extent, field, page, ready, segment,
-    snapshots, subject, superblock, unit,
+    FORMAT_VERSION, Field, LOG_BLOCK, base, body, checkpoint, dedup, entry, extent, field, page, ready,
+    segment, snapshots, subject, superblock, unit,
 };
 
 fn document() -> String {
@@ -58,6 +58,7 @@ fn tables() {
     check_fields(&document, "### Attributes body", body::ATTRIBUTES_FIELDS, 48);
     check_fields(&document, "### Partition body", body::PARTITION_FIELDS, 16);
     check_fields(&document, "### Verdict body", body::VERDICT_FIELDS, 16);
+    check_fields(&document, "### Base body", base::BASE_FIELDS, base::BASE_BYTES);
     check_fields(&document, "### Snapshot body", body::SNAPSHOT_FIELDS, 8);
     check_fields(&document, "### Move body", body::PIECE_FIELDS, 16);
     check_fields(&document, "### Cut-off", body::CUT_OFF_FIELDS, 24);
@@ -121,14 +122,14 @@ fn constants() {
         format!("of `123456789` it is `{:08x}`", crc32c(b"123456789")),
         format!("a body has at most {} bytes", record::INLINE_BYTES_MAX),
         format!("at most {OPAQUE_BYTES_MAX}; the map follows"),
-        format!("at most {SNAPSHOTS_MAX} live snapshots"),
+        format!("at most {STILLS_MAX} stills"),
         format!("`{}`", String::from_utf8_lossy(&superblock::MAGIC)),
         format!("`{}`", String::from_utf8_lossy(&segment::MAGIC)),
         format!("`{}`", String::from_utf8_lossy(&record::MAGIC)),
         format!("`{}`", String::from_utf8_lossy(&checkpoint::MAGIC)),
         format!("`{}`", String::from_utf8_lossy(&page::MAGIC)),
         format!("rows of the table, at most {}", checkpoint::ROWS_MAX),
-        format!("and what snapshots keep of it | {UNIT_ENTRY_BYTES_MAX} |"),
+        format!("and what stills see of it | {UNIT_ENTRY_BYTES_MAX} |"),
         format!("that an object remembers | {OPERATIONS_MAX} |"),
         format!("a joining column has caught up with | {READY_RUNS_MAX} |"),
         format!("An object of more than {} bytes", 4 * page::TARGET_BYTES),

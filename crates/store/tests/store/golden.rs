@@ -9,7 +9,6 @@ use braid_layout::{
     ClientId, ClusterId, Column, ColumnMask, DriveId, EndBound, Generation, ObjectId, OperationNumber,
     PartitionId, Version,
 };
-use braid_store::UnitVerdict;
 use braid_store::block_crcs;
 use braid_store::decode_record;
 use braid_store::format::extent::Extent;
@@ -18,6 +17,7 @@ use braid_store::format::segment::SegmentHeader;
 use braid_store::format::subject::Subject;
 use braid_store::format::superblock::Superblock;
 use braid_store::format::{Field, body, padded, segment, superblock};
+use braid_store::{Attributes, Base, UnitVerdict};
 
 use crate::common::*;
 
@@ -84,7 +84,12 @@ pub(crate) fn record_example(kind: Kind) -> Record {
             record.before = vec![of(Kind::ObjectCreate, 10), of(Kind::Verdict, 8)];
         }
         Kind::Delta => (record.data, record.watermark, record.end) = (1, OperationNumber(70), 8200),
-        Kind::ObjectCreate | Kind::ObjectAttributes => body::put_attributes(&mut record, &attributes()),
+        Kind::ObjectCreate => body::put_attributes(&mut record, &attributes()),
+        // Of a still.
+        Kind::ObjectAttributes => {
+            let base = Some(Base { object: ObjectId(8), birth: 3, number: 6 });
+            body::put_attributes(&mut record, &Attributes { base, ..attributes() });
+        }
         Kind::PartitionCreate | Kind::PartitionSet => record.inline = body::partition_body(Some(1 << 30), 2),
         Kind::Move => {
             (record.unit, record.units, record.from, record.to) = (4, 1, 4000, 8200);

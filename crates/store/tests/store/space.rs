@@ -44,7 +44,12 @@ fn a_full_store_still_removes_and_then_takes_writes_again() {
         let attributes = Attributes { g, ..attributes() };
         let made = Mutation::Create { partition: P, object: ObjectId(refused), attributes };
         store.commit(made).expect("a fence makes an object on a full store");
-        for object in small..=refused {
+        let still = ObjectId(refused + 1);
+        let object = ObjectId(refused);
+        let attributes = Attributes { g: Generation(1), ..self::attributes() };
+        let take = Mutation::Take { partition: P, object, g, still, attributes };
+        store.commit(take).expect("a still is taken on a full store");
+        for object in small..=refused + 1 {
             store
                 .commit(Mutation::Remove { partition: P, object: ObjectId(object), g })
                 .expect("a remove works");

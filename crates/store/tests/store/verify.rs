@@ -97,7 +97,7 @@ fn damage_is_repaired_under_its_own_version_and_nothing_newer_is_undone() {
     verify(&store).expect_err("damaged");
     assert_eq!(installed(Standing::Repaired, version(1, 1)), MutationOutcome::Applied);
     verify(&store).expect("whole");
-    store.verify_present(P, ObjectId(1), 0).expect("whole");
+    verify(&store).expect("whole");
 
     store.commit(Mutation::Write(write(1, 0, FROM, TO, version(1, 3)))).expect("a newer one");
     store.commit(settled(1, version(1, 4))).expect("settle");
@@ -112,16 +112,25 @@ fn damage_is_repaired_under_its_own_version_and_nothing_newer_is_undone() {
 }
 
 #[test]
-fn what_only_a_snapshot_sees_does_not_make_the_unit_damaged() {
+fn what_only_a_still_shows_is_verified_for_it_and_made_anew_in_it() {
     let (disk, store, payload) = stored();
     store.commit(settled(1, version(1, 2))).expect("settle");
-    let partition = P;
-    let object = ObjectId(1);
-    let g = braid_layout::Generation(1);
-    store.commit(Mutation::Snapshot { partition, object, g, number: 1 }).expect("snapshot");
+    let still = ObjectId(9);
+    let base = store.object(P, ObjectId(1)).expect("attributes");
+    store
+        .commit(Mutation::Take { partition: P, object: ObjectId(1), g: base.g, still, attributes: base })
+        .expect("take");
+    assert_eq!(store.units(P, still, 0, 10).expect("list"), [], "to verify the base is enough");
     store.commit(Mutation::Write(write(1, 0, FROM, TO, version(1, 3)))).expect("a newer one");
     store.commit(settled(1, version(1, 4))).expect("settle");
+    assert_eq!(store.units(P, still, 0, 10).expect("list"), [0]);
     assert!(disk.flip(SEGMENT, 8 * u64::try_from(payload).expect("small")));
-    verify(&store).expect_err("the snapshot's bytes are damaged");
-    store.verify_present(P, ObjectId(1), 0).expect("the unit's own are not");
+    verify(&store).expect("the object's own are not damaged");
+    store.verify_unit(P, still, 0).expect_err("the still's bytes are");
+    let repaired = Write { standing: Standing::Repaired, ..write(9, 0, FROM, TO, version(1, 1)) };
+    assert_eq!(store.commit(Mutation::Write(repaired)).expect("repaired"), MutationOutcome::Applied);
+    store.verify_unit(P, still, 0).expect("whole");
+    assert!(content(&store, 9, 0, FROM, TO, Want::Newest).expect("read").len() > 1);
+    let written = Write { standing: Standing::Pending, ..write(9, 0, FROM, TO, version(1, 9)) };
+    assert!(matches!(store.commit(Mutation::Write(written)), Err(Error::Malformed(_))), "it has no writers");
 }

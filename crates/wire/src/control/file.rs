@@ -101,6 +101,8 @@ record! {
         g: Generation,
         /// The layout of a file; at most [`SEGMENTS_MAX`](crate::codec::SEGMENTS_MAX) segments.
         segments: Vec<SegmentRow>,
+        /// Number of the volume's snapshot that shows the object so; 0: it is so now.
+        snapshot: u32,
     }
 }
 
@@ -177,6 +179,8 @@ record! {
         promise: Option<HandlePromise>,
         /// For writers under a quota: one past the last byte that they may write before they ask for more.
         reach: Option<u64>,
+        /// One past the last byte for which the drives keep room free ([`Allocate`]); 0: for none.
+        allocated: u64,
     }
 }
 
@@ -256,6 +260,8 @@ record! {
         reach: u64,
         /// The request about what the writer has of a quota.
         room: Room,
+        /// For a reader: number of the volume's snapshot in which the file is open; 0: in none.
+        snapshot: u32,
     }
 }
 
@@ -368,6 +374,37 @@ record! {
     pub struct EndReserved {
         /// Offset of the first reserved byte.
         offset: u64,
+    }
+}
+
+choice! {
+    /// The action of an [`Allocate`].
+    pub enum AllocateAct {
+        /// Keep room free for the range, and for all before it.
+        Keep = 1,
+        /// Give back what is kept from the range's start on, if nothing is kept past its end.
+        GiveBack = 2,
+    }
+}
+
+record! {
+    /// Has the drives keep room free for the bytes of a file that are not written yet: writes there do not
+    /// fail for lack of space. Room is kept from the file's start on. It counts under quotas. A drive
+    /// without the room has the request refused with [`Full`](crate::Reason::Full), and then none is
+    /// kept. May be repeated.
+    pub struct Allocate {
+        /// The open file.
+        file: FileId,
+        /// The lease under which the file is open.
+        lease: Lease,
+        /// The holder of the lease.
+        holder: HolderId,
+        /// The action: room is kept or given back.
+        act: AllocateAct,
+        /// First byte of the range.
+        from: u64,
+        /// One past the last byte.
+        to: u64,
     }
 }
 

@@ -25,7 +25,7 @@ record! {
         name: String,
         /// True if capabilities under the keys before end now; else they last until they expire, and a
         /// volume's keys that were turned less than that long ago are not turned again
-        /// ([`Busy`](crate::Reason::Busy)).
+        /// ([`NotAllowed`](crate::Reason::NotAllowed)).
         at_once: bool,
     }
 }
@@ -115,7 +115,7 @@ pub const CLIENTS_TOLD_MAX: usize = 1000;
 record! {
     /// Ends all capabilities for a file now, and the leases on it. Who still may opens it again.
     pub struct RevokeFile {
-        /// The file.
+        /// The file whose capabilities end.
         at: NamePlace,
     }
 }
@@ -124,7 +124,7 @@ record! {
     /// Ends a client's session now: its leases, its locks, and its capabilities at all drives. Its later
     /// requests are refused with [`NotAllowed`](crate::Reason::NotAllowed).
     pub struct RevokeClient {
-        /// The client.
+        /// The client that is shut out.
         client: ClientId,
     }
 }

@@ -31,6 +31,7 @@ mod relayout;
 mod reservation;
 mod rules;
 mod shape;
+mod snapshot;
 mod watch;
 
 use braid_layout::{ClientId, ClusterId, DriveId, OperationNumber};
@@ -47,9 +48,9 @@ pub use drive::{
     ScrubDriveReply, SisterRow, Sisters, SistersReply, StateMark, Status, StatusReply,
 };
 pub use file::{
-    Access, Backing, BeginHeal, ByteRange, ColumnRow, Commit, CreateUnnamed, Cut, EndHeal, EndReserved,
-    Ended, Ending, Grant, HeldLease, Open, Opened, Refresh, Release, Renew, Renewed, ReportLost, ReserveEnd,
-    Room, SegmentRow, Sized, StatRow, Turn,
+    Access, Allocate, AllocateAct, Backing, BeginHeal, ByteRange, ColumnRow, Commit, CreateUnnamed, Cut,
+    EndHeal, EndReserved, Ended, Ending, Grant, HeldLease, Open, Opened, Refresh, Release, Renew, Renewed,
+    ReportLost, ReserveEnd, Room, SegmentRow, Sized, StatRow, Turn,
 };
 pub use heal::{
     BalanceState, HealOrders, HealProgress, HealReport, HealRow, HealStatus, HealStatusReply, StaleFiles,
@@ -77,6 +78,7 @@ pub use reservation::{
 };
 pub use rules::Rules;
 pub use shape::ShapeSpec;
+pub use snapshot::{SnapshotMade, SnapshotMake, SnapshotRemove, SnapshotRow, Snapshots, SnapshotsReply};
 pub use watch::{News, Watch};
 
 use crate::refusal::Refusal;
@@ -160,6 +162,12 @@ message_set! {
         QuotaRemove(QuotaRemove) = 0x0205,
         /// List quotas: Quotas.
         QuotaList(QuotaList) = 0x0206,
+        /// Make a snapshot: SnapshotMade.
+        SnapshotMake(SnapshotMake) = 0x0207,
+        /// Remove a snapshot: Done.
+        SnapshotRemove(SnapshotRemove) = 0x0208,
+        /// List snapshots: Snapshots.
+        Snapshots(Snapshots) = 0x0209,
         /// Look up a path: Stat.
         Lookup(Lookup) = 0x0210,
         /// List a directory: Directory.
@@ -202,6 +210,8 @@ message_set! {
         ReportLost(ReportLost) = 0x0227,
         /// Reserve bytes at the end: EndReserved.
         ReserveEnd(ReserveEnd) = 0x0228,
+        /// Keep room for bytes to come, or give it back: Done.
+        Allocate(Allocate) = 0x0229,
         /// Get the cluster's state: Status.
         Status(Status) = 0x0230,
         /// Back up the manager's state: Backup.
@@ -290,6 +300,10 @@ message_set! {
         Volumes(VolumeListReply) = 0x8202,
         /// A list of quotas.
         Quotas(QuotaListReply) = 0x8206,
+        /// The snapshot that was made.
+        SnapshotMade(SnapshotMade) = 0x8207,
+        /// A list of snapshots.
+        Snapshots(SnapshotsReply) = 0x8209,
         /// The object that a name stands for.
         Stat(StatRow) = 0x8210,
         /// Entries of a directory.

@@ -41,13 +41,17 @@ choice! {
 record! {
     /// The place of an existing or future object: the names that lead to it from a directory.
     pub struct NamePlace {
-        /// The volume's name; may be empty if `from` is given.
+        /// The volume's name; may be empty if `from` is given. With `@` and a snapshot's name after it: the
+        /// first directory from the root on that has a snapshot of this name, and what is below it, are as
+        /// they are there.
         volume: String,
         /// Number of the directory from which the path leads, or of the file itself; 0: the root of the
         /// volume.
         from: FileId,
         /// Names joined by `/`; empty: `from` itself.
         path: Vec<u8>,
+        /// Number of the volume's snapshot in which `from` is; 0: in none.
+        snapshot: u32,
     }
 }
 
@@ -66,12 +70,12 @@ impl Entry {
 impl NamePlace {
     /// The place at a path from the root of a volume.
     pub fn of(volume: impl Into<String>, path: impl Into<Vec<u8>>) -> NamePlace {
-        NamePlace { volume: volume.into(), from: FileId(0), path: path.into() }
+        NamePlace { volume: volume.into(), from: FileId(0), path: path.into(), snapshot: 0 }
     }
 
     /// The place of a name in the directory with this number.
     pub fn under(directory: FileId, name: impl Into<Vec<u8>>) -> NamePlace {
-        NamePlace { volume: String::new(), from: directory, path: name.into() }
+        NamePlace { volume: String::new(), from: directory, path: name.into(), snapshot: 0 }
     }
 
     /// The place of the file or directory with this number.

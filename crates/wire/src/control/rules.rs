@@ -68,6 +68,9 @@ impl ControlRequest {
             R::QuotaSet(_) => CLIENT.once(),
             R::QuotaRemove(_) => CLIENT.once(),
             R::QuotaList(_) => CLIENT,
+            R::SnapshotMake(_) => CLIENT.once(),
+            R::SnapshotRemove(_) => CLIENT.once(),
+            R::Snapshots(_) => CLIENT,
 
             R::Lookup(_) => CLIENT.in_batch(),
             R::ReadDirectory(_) => CLIENT,
@@ -93,6 +96,7 @@ impl ControlRequest {
             R::Release(_) => CLIENT.once().in_batch().waits(),
             R::ReportLost(_) => CLIENT,
             R::ReserveEnd(_) => CLIENT.once().in_batch(),
+            R::Allocate(_) => CLIENT.in_batch().waits(),
 
             R::Status(_) => CLIENT.always(),
             R::Backup(_) => CLIENT.always(),

@@ -46,9 +46,6 @@ record! {
         /// For [`Want::Exactly`]: the version of a data unit (one entry) or the cover of a parity unit (k
         /// entries); else empty.
         exactly: Vec<Version>,
-        /// The snapshot to read, with [`Want::Newest`] only; 0: the present state. A snapshot that does not
-        /// exist, or no longer exists, is refused with [`NoSnapshot`](crate::Reason::NoSnapshot).
-        snapshot: u32,
     }
 }
 
@@ -57,11 +54,6 @@ impl Read {
         if self.exactly.is_empty() == (self.want == Want::Exactly) {
             return Err(Refusal::malformed(
                 "a read names versions if, and only if, it asks for exactly those",
-            ));
-        }
-        if self.snapshot != 0 && self.want != Want::Newest {
-            return Err(Refusal::malformed(
-                "a read of a snapshot must ask for the newest version: a snapshot has one state of each unit",
             ));
         }
         Ok(())

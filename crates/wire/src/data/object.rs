@@ -117,9 +117,16 @@ record! {
         cluster: u64,
         /// Bytes of the manager's own, which drives do not interpret; at most [`OPAQUE_BYTES_MAX`].
         opaque: Vec<u8>,
-        /// Numbers of the snapshots that can be read, ascending; at most
-        /// [`SNAPSHOTS_MAX`](super::SNAPSHOTS_MAX).
-        snapshots: Vec<u32>,
+        /// Of a still: the object that it was taken of, which may be gone. Else 0.
+        base: ObjectId,
+    }
+}
+
+impl Attributes {
+    /// Checks the parts of an object's first attributes that a drive relies on.
+    pub(super) fn check_form(&self) -> Result<(), Refusal> {
+        self.map.check_form()?;
+        check_opaque(&self.opaque)
     }
 }
 
@@ -138,8 +145,7 @@ record! {
 
 impl Create {
     pub(super) fn check_form(&self) -> Result<(), Refusal> {
-        self.attributes.map.check_form()?;
-        check_opaque(&self.attributes.opaque)
+        self.attributes.check_form()
     }
 }
 

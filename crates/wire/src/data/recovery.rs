@@ -202,6 +202,9 @@ record! {
         /// The present drives of the columns, by column: one may have been replaced. Empty: unchanged. If
         /// the drive is at another column than the object is, the request is refused with Damaged.
         drives: Vec<DriveId>,
+        /// Bytes that the drive keeps free for the object until they are written: the object's new reserve.
+        /// It is raised only as far as there is room.
+        reserve_bytes: u64,
     }
 }
 

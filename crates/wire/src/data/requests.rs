@@ -79,7 +79,7 @@ drive_requests! {
     /// Read part of a unit: Read.
     0x0102 Read(r) {
         rules: Rules {
-            refusals: &[Range, StaleGeneration, NoObject, Damaged, Gone, NoSnapshot, NotCaughtUp],
+            refusals: &[Range, StaleGeneration, NoObject, Damaged, Gone, NotCaughtUp],
             ..Rules::needing(Rights::READ)
         },
         target: Target {
@@ -258,14 +258,14 @@ drive_requests! {
         form: r.check_form(),
     }
 
-    /// Take or drop a snapshot: Done.
+    /// Take a still of an object: Done.
     0x0111 Snapshot(r) {
         rules: Rules {
             refusals: &[
-                StaleGeneration, NoObject, Full, Damaged, ReadOnly, NotLeading, Unsettled, SnapshotUsed,
+                StaleGeneration, NoObject, Exists, Full, Damaged, ReadOnly, NotLeading, Unsettled,
                 TooManySnapshots,
             ],
-            ..Rules::needing(Rights::SET_ATTRIBUTES)
+            ..Rules::needing(Rights::MANAGE)
         },
         target: Target { at: r.at, bytes: Bytes::Any, stamp: Stamp::None, term: Some(r.term) },
         form: r.check_form(),

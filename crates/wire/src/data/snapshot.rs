@@ -1,33 +1,26 @@
-//! Snapshots: the settled content of an object stays readable under a number, whatever is written after.
+//! Stills: objects that show what another object of the drive held when they were taken (PROTOCOL section
+//! 11).
 
-use super::object::Address;
+use braid_layout::ObjectId;
+
+use super::object::{Address, Attributes};
 use crate::refusal::Refusal;
 
-/// Maximum number of snapshots that an object may have.
-pub const SNAPSHOTS_MAX: usize = 1024;
-
-choice! {
-    /// The action of a [`Snapshot`].
-    pub enum SnapshotAct {
-        /// Keeps the content that is settled now (copy on write). All of the object must be settled. If a
-        /// snapshot of this number exists, it stays as it is.
-        Take = 0,
-        /// Drops the snapshot, and all data that only it keeps. It is no error if there is none.
-        Drop = 1,
-    }
-}
-
 record! {
-    /// Takes or drops a snapshot of an object. Idempotent. Answered when durable; the cost does not depend on
-    /// the object's size.
+    /// Takes a still of an object: an object of its own, which shows what `at` holds now, whatever is written
+    /// there later. Sent when `at` is drained, judged, and has no joining column: what is there is settled
+    /// then, whether the drive knows it or not, and the drive notes it as settled. Idempotent. Answered when
+    /// durable; the cost does not depend on the object's size. The still is read, listed, healed, fenced and
+    /// removed as any object, and outlives `at`.
     pub struct Snapshot {
-        /// The object to keep a state of.
+        /// The object to take a still of; its own stills cannot be asked for a still.
         at: Address,
-        /// Number of the snapshot, chosen by the asker, from 1. To take a snapshot, the number must be
-        /// above every number used before on this object.
-        number: u32,
-        /// The action to perform.
-        act: SnapshotAct,
+        /// Number of the still: an object of the same partition that does not exist yet. If it exists as the
+        /// same column of the same file with the same base, nothing needs to be done.
+        still: ObjectId,
+        /// The still's first attributes. The drive keeps object version, `g`, set, joining, map, opaque,
+        /// times and cluster. Unit and column must be those of `at`.
+        attributes: Attributes,
         /// The manager's term.
         term: u64,
     }
@@ -35,9 +28,9 @@ record! {
 
 impl Snapshot {
     pub(super) fn check_form(&self) -> Result<(), Refusal> {
-        if self.number == 0 {
-            return Err(Refusal::malformed("snapshots are numbered from 1"));
+        if self.still == ObjectId(0) || self.still == self.at.object {
+            return Err(Refusal::malformed("a still needs an object number of its own"));
         }
-        Ok(())
+        self.attributes.check_form()
     }
 }

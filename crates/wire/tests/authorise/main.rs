@@ -123,12 +123,12 @@ fn attributes() -> Attributes {
         reserve_bytes: 0,
         cluster: 0,
         opaque: Vec::new(),
-        snapshots: Vec::new(),
+        base: ObjectId(0),
     }
 }
 
 fn read() -> Read {
-    Read { at: AT, unit: 2, from: 0, to: 8, want: Want::Newest, exactly: Vec::new(), snapshot: 0 }
+    Read { at: AT, unit: 2, from: 0, to: 8, want: Want::Newest, exactly: Vec::new() }
 }
 
 fn write() -> StripeWrite {

@@ -5,8 +5,9 @@ use braid_wire::Reason;
 use braid_wire::authorise::{ObjectFacts, Scene, authorise};
 use braid_wire::capability::{Capability, LeaseKind, Protection, Rights};
 use braid_wire::data::{
-    Address, Create, Delta, DriveRequest, Expect, Fence, GetAttributes, List, Listing, PartitionSet, Read,
-    Ready, Remove, Retire, Scrub, ScrubAct, Snapshot, SnapshotAct, StripeWrite, UnitWrite, Versions, Want,
+    Address, Attributes, Create, Delta, DriveRequest, Expect, Fence, GetAttributes, List, Listing,
+    OPAQUE_BYTES_MAX, PartitionSet, Read, Ready, Remove, Retire, Scrub, ScrubAct, Snapshot, StripeWrite,
+    UnitWrite, Versions, Want,
 };
 
 use crate::{
@@ -70,7 +71,7 @@ fn requests_of_the_manager_need_its_rights() {
     check(manage(Rights::MANAGE), PartitionSet { key_epoch: 0, ..create.clone() }, Some(Reason::Malformed));
     check(manage(Rights::GET_ATTRIBUTES), GetAttributes { at: Address::DRIVE }, None);
     check(manage(Rights::LIST), GetAttributes { at: Address::DRIVE }, Some(Reason::Rights));
-    let fence = Fence { at: AT, term: 6, units_from: 0, drives: Vec::new() };
+    let fence = Fence { at: AT, term: 6, units_from: 0, drives: Vec::new(), reserve_bytes: 0 };
     check(manage(Rights::MANAGE), fence.clone(), Some(Reason::Scope));
     check(Capability { rights: Rights::MANAGE, ..capability() }, fence.clone(), None);
     check(capability(), fence.clone(), Some(Reason::Rights));
@@ -89,25 +90,28 @@ fn requests_of_the_manager_need_its_rights() {
     assert_eq!(DriveRequest::from(read()).target().term, None);
 }
 
+fn take() -> Snapshot {
+    Snapshot { at: AT, still: ObjectId(43), attributes: attributes(), term: 6 }
+}
+
 #[test]
-fn snapshots_need_the_right_to_set_attributes_and_are_numbered_from_1() {
-    let snapshot = |act, number| Snapshot { at: AT, number, act, term: 6 };
-    let keeper = || Capability { rights: Rights::SET_ATTRIBUTES, ..capability() };
-    for act in [SnapshotAct::Take, SnapshotAct::Drop] {
-        check(keeper(), snapshot(act, 1), None);
-        check(keeper(), snapshot(act, 0), Some(Reason::Malformed));
-        for rights in [Rights::READ.and(Rights::WRITE), Rights(Rights::ALL.0 & !Rights::SET_ATTRIBUTES.0)] {
-            check(Capability { rights, ..capability() }, snapshot(act, 1), Some(Reason::Rights));
-        }
-        let elsewhere = Capability { object: ObjectId(43), ..keeper() };
-        check(elsewhere, snapshot(act, 1), Some(Reason::Scope));
-        let silent = Scene { now_ms: None, ..scene() };
-        let manager = Capability { rights: Rights::ALL, ..capability() };
-        assert_eq!(refused(ask(&silent, manager, snapshot(act, 1))), Reason::NotServing);
-        let request = DriveRequest::from(snapshot(act, 1));
-        assert_eq!(request.target().term, Some(6), "it is the manager's");
+fn stills_are_the_managers_and_have_numbers_of_their_own() {
+    let keeper = || Capability { rights: Rights::MANAGE, ..capability() };
+    check(keeper(), take(), None);
+    for still in [ObjectId(0), AT.object] {
+        check(keeper(), Snapshot { still, ..take() }, Some(Reason::Malformed));
     }
-    check(capability(), Read { snapshot: 7, ..read() }, None);
+    let long = Attributes { opaque: vec![0; OPAQUE_BYTES_MAX + 1], ..attributes() };
+    check(keeper(), Snapshot { attributes: long, ..take() }, Some(Reason::Malformed));
+    for rights in [Rights::READ.and(Rights::WRITE), Rights(Rights::ALL.0 & !Rights::MANAGE.0)] {
+        check(Capability { rights, ..capability() }, take(), Some(Reason::Rights));
+    }
+    let elsewhere = Capability { object: ObjectId(43), ..keeper() };
+    check(elsewhere, take(), Some(Reason::Scope));
+    let silent = Scene { now_ms: None, ..scene() };
+    let manager = Capability { rights: Rights::ALL, ..capability() };
+    assert_eq!(refused(ask(&silent, manager, take())), Reason::NotServing);
+    assert_eq!(DriveRequest::from(take()).target().term, Some(6), "it is the manager's");
 }
 
 fn partition_set() -> PartitionSet {
@@ -140,9 +144,12 @@ fn well_known_objects_have_attributes_and_no_bytes() {
     check(all(), StripeWrite { at, ..write() }, Some(Reason::Malformed));
     check(all(), Create { at, attributes: attributes() }, Some(Reason::Malformed));
     check(all(), versions(at, Listing::Named, 0), Some(Reason::Malformed));
-    let take = Snapshot { at, number: 1, act: SnapshotAct::Take, term: 6 };
-    check(all(), take, Some(Reason::Malformed));
-    check(all(), Fence { at, term: 6, units_from: 0, drives: Vec::new() }, Some(Reason::Malformed));
+    check(all(), Snapshot { at, ..take() }, Some(Reason::Malformed));
+    check(
+        all(),
+        Fence { at, term: 6, units_from: 0, drives: Vec::new(), reserve_bytes: 0 },
+        Some(Reason::Malformed),
+    );
 }
 
 /// The manager fences a drive that returned before it gives the drive a lease. Without a lease, the drive
@@ -151,7 +158,7 @@ fn well_known_objects_have_attributes_and_no_bytes() {
 fn only_the_manager_and_only_to_fence_and_free_is_served_without_a_lease() {
     let silent = Scene { now_ms: None, ..scene() };
     let manager = Capability { rights: Rights::ALL, ..capability() };
-    let fence = || Fence { at: AT, term: 6, units_from: 0, drives: Vec::new() };
+    let fence = || Fence { at: AT, term: 6, units_from: 0, drives: Vec::new(), reserve_bytes: 0 };
     let create = || Create { at: AT, attributes: attributes() };
     assert!(ask(&silent, manager.clone(), fence()).is_ok());
     assert!(ask(&silent, manager.clone(), create()).is_ok());
@@ -173,8 +180,6 @@ fn fields_that_contradict_each_other_are_malformed() {
         Read { to: 0, ..read() },
         Read { want: Want::Exactly, ..read() },
         Read { exactly: vec![Version::ZERO], ..read() },
-        Read { want: Want::Settled, snapshot: 1, ..read() },
-        Read { want: Want::Exactly, exactly: vec![Version::ZERO], snapshot: 1, ..read() },
     ] {
         check(capability(), bad, Some(Reason::Malformed));
     }
@@ -299,10 +304,15 @@ fn what_the_object_must_fit() {
         assert_eq!(permit(capability(), read_of(2, 8), facts), Some(Reason::StaleGeneration));
         assert_eq!(permit(capability(), write().into(), facts), Some(Reason::StaleGeneration));
         assert_eq!(permit(delta_capability(), delta().into(), facts), Some(Reason::StaleGeneration));
-        let fence = DriveRequest::from(Fence { at: AT, term: 6, units_from: 0, drives: Vec::new() });
-        let take = DriveRequest::from(Snapshot { at: AT, number: 1, act: SnapshotAct::Take, term: 6 });
-        let keeper = Capability { rights: Rights::SET_ATTRIBUTES, ..capability() };
-        assert_eq!(permit(keeper, take, facts), Some(Reason::StaleGeneration));
+        let fence = DriveRequest::from(Fence {
+            at: AT,
+            term: 6,
+            units_from: 0,
+            drives: Vec::new(),
+            reserve_bytes: 0,
+        });
+        let keeper = Capability { rights: Rights::MANAGE, ..capability() };
+        assert_eq!(permit(keeper, take().into(), facts), Some(Reason::StaleGeneration));
         let expected = (g > 8).then_some(Reason::StaleGeneration);
         assert_eq!(permit(Capability { rights: Rights::MANAGE, ..capability() }, fence, facts), expected);
     }

@@ -11,7 +11,7 @@ use braid_wire::codec::SEGMENTS_MAX;
 use braid_wire::control::{ControlReply, ControlRequest, LABEL_BYTES_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX};
 use braid_wire::data::{
     Bytes, DriveReply, DriveRequest, FENCE_UNITS_MAX, HELLO, HELLO_REFUSED, OPAQUE_BYTES_MAX,
-    REFUSALS_OF_ALL, SCRUB_DAMAGED_MAX, SNAPSHOTS_MAX, Stamp, VERSIONS_LOOKED_AT_MAX, VERSIONS_UNITS_MAX,
+    REFUSALS_OF_ALL, SCRUB_DAMAGED_MAX, Stamp, VERSIONS_LOOKED_AT_MAX, VERSIONS_UNITS_MAX,
 };
 use braid_wire::frame::{BODY_BYTES_MAX, FrameHeader, HEADER_BYTES, MAGIC, PAYLOAD_BYTES_MAX, WIRE_VERSION};
 use braid_wire::token::Standing;
@@ -117,7 +117,6 @@ fn parts() {
     for name in [
         "PeerRole",
         "Expect",
-        "SnapshotAct",
         "ScrubAct",
         "ScrubPhase",
         "DiskCharge",
@@ -309,7 +308,6 @@ fn constants() {
         ("VERSIONS_LOOKED_AT_MAX", VERSIONS_LOOKED_AT_MAX),
         ("FENCE_UNITS_MAX", FENCE_UNITS_MAX),
         ("OPAQUE_BYTES_MAX", OPAQUE_BYTES_MAX),
-        ("SNAPSHOTS_MAX", SNAPSHOTS_MAX),
         ("SCRUB_DAMAGED_MAX", SCRUB_DAMAGED_MAX),
         ("NAME_BYTES_MAX", NAME_BYTES_MAX),
         ("PATH_BYTES_MAX", PATH_BYTES_MAX),

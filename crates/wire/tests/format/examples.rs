@@ -174,7 +174,6 @@ fn example_drive() {
         to: 8,
         want: Want::Newest,
         exactly: Vec::new(),
-        snapshot: 0,
     });
     let mut body = Vec::new();
     let asked = Asker::new(&hello, half(0x50)).seal(&grant, 1, &read, 0, &mut body);
@@ -190,9 +189,8 @@ fn example_drive() {
         ("to", 4),
         ("want", 1),
         ("exactly (entries)", 4),
-        ("snapshot", 4),
     ];
-    assert_eq!(arguments, 16 + 8 + 4 + 4 + 1 + 4 + 4);
+    assert_eq!(arguments, 16 + 8 + 4 + 4 + 1 + 4);
     out += &dump_frame("asker: Read, 8 bytes of unit 2", read.kind(), 1, &body, &parts, &[]);
 
     let scene = Scene {

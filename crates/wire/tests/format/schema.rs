@@ -5,12 +5,12 @@
 use braid_wire::capability::{Authority, Capability, DataDirection, LeaseKind, Promise, Protection};
 use braid_wire::codec::Record;
 use braid_wire::control::{
-    self, Access, Admission, ControlHead, Cut, DriveState, Ending, EntryKind, KeyTurning, LayoutFrom,
-    LockHow, LockKind, LockState, QualifyAct, RenameHow, RequestHead, Room, Turn, UnlinkOnly, XattrHow,
+    self, Access, Admission, AllocateAct, ControlHead, Cut, DriveState, Ending, EntryKind, KeyTurning,
+    LayoutFrom, LockHow, LockKind, LockState, QualifyAct, RenameHow, RequestHead, Room, Turn, UnlinkOnly,
+    XattrHow,
 };
 use braid_wire::data::{
-    self, CalibrateAct, DiskCharge, Expect, Hello, Listing, PeerRole, ReplyHead, ScrubAct, ScrubPhase,
-    SnapshotAct, Want,
+    self, CalibrateAct, DiskCharge, Expect, Hello, Listing, PeerRole, ReplyHead, ScrubAct, ScrubPhase, Want,
 };
 use braid_wire::token::Standing;
 use braid_wire::{Reason, Refusal};
@@ -80,6 +80,7 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         control::VolumeKeysRow,
         control::DriveKeyRow,
         control::ClientRow,
+        control::SnapshotRow,
         control::Entry,
         control::FileAttributes,
         control::NewAttributes,
@@ -154,7 +155,6 @@ pub(crate) fn choice(name: &str) -> Option<Vec<(u8, &'static str)>> {
         Room,
         Expect,
         Listing,
-        SnapshotAct,
         ScrubAct,
         ScrubPhase,
         DiskCharge,
@@ -170,6 +170,7 @@ pub(crate) fn choice(name: &str) -> Option<Vec<(u8, &'static str)>> {
         XattrHow,
         LayoutFrom,
         KeyTurning,
+        AllocateAct,
         LockKind,
         LockHow,
         LockState,

@@ -9,7 +9,7 @@ use braid_wire::capability::{Capability, LeaseKind, Promise, Protection, Rights}
 use braid_wire::checksum::block_crcs;
 use braid_wire::data::{
     Address, Attributes, ColumnMap, Create, DriveReply, DriveRequest, Expect, Listing, PartitionSet, Read,
-    ReadReply, StripeWrite, Versions, Want,
+    ReadReply, Snapshot, StripeWrite, Versions, Want,
 };
 
 use super::Drive;
@@ -78,6 +78,12 @@ pub fn create() -> DriveRequest {
     Create { at: AT, attributes: attributes_of(map()) }.into()
 }
 
+/// The take of a still of the object.
+pub fn take_of(still: ObjectId) -> Snapshot {
+    let map = ColumnMap { file: FileId(10), objects: vec![still; 3], ..map() };
+    Snapshot { at: AT, still, attributes: attributes_of(map), term: 1 }
+}
+
 /// A new object's, with this map.
 pub fn attributes_of(map: ColumnMap) -> Attributes {
     Attributes {
@@ -94,7 +100,7 @@ pub fn attributes_of(map: ColumnMap) -> Attributes {
         reserve_bytes: 0,
         cluster: 0,
         opaque: b"opaque".to_vec(),
-        snapshots: vec![],
+        base: ObjectId(0),
     }
 }
 
@@ -144,7 +150,7 @@ pub fn read(unit: u64, from: u32, to: u32) -> DriveRequest {
 }
 
 pub fn read_want(unit: u64, from: u32, to: u32, want: Want) -> DriveRequest {
-    Read { at: AT, unit, from, to, want, exactly: vec![], snapshot: 0 }.into()
+    Read { at: AT, unit, from, to, want, exactly: vec![] }.into()
 }
 
 pub fn versions(units: &[u64]) -> DriveRequest {

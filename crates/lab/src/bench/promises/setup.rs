@@ -55,8 +55,8 @@ impl Terms {
     }
 }
 
-/// Brings up a cluster of six drives with these disks. They read nothing ahead: the rows compare what is priced
-/// operation by operation with what disks then do.
+/// Brings up a cluster of six drives with these disks. They read nothing ahead: the rows compare what is
+/// priced operation by operation with what disks then do.
 pub(super) async fn up(
     parent: &Path,
     name: &str,

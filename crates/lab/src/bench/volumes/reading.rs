@@ -1,8 +1,8 @@
 //! Reading ahead: many clients that read in order from one drive, and reads at random places, which must not
 //! lose by it.
 //!
-//! Files lie one after the other on the disk, so a head must move between them. Cold: a modelled disk has nothing
-//! in its page cache but what was read ahead, and that for one read.
+//! Files lie one after the other on the disk, so a head must move between them. Cold: a modelled disk has
+//! nothing in its page cache but what was read ahead, and that for one read.
 
 use braid_bench::median;
 use braid_bench::stripes::{Goal, Job, Work};

@@ -4,7 +4,7 @@ use braid_layout::version::Lease;
 use braid_layout::{Column, ColumnMask, FileId, Generation, HolderId, Version, VolumeId};
 use braid_wire::control::{EntryKind, FileAttributes, NewAttributes, ShapeSpec};
 
-use super::{ComponentPlace, SegmentRecord};
+use super::{ComponentPlace, Freezing, SegmentRecord};
 
 /// Nanoseconds in a millisecond.
 const NS: i64 = 1_000_000;
@@ -33,6 +33,8 @@ pub struct InodeRecord {
     /// Under a quota: one past the last byte to which the writers of the lease that is held may make the file
     /// grow without asking again.
     pub reach: Option<u64>,
+    /// One past the last byte for which the drives keep room free, from the file's start on; 0: for none.
+    pub allocated: u64,
     /// Manager time of creation, in milliseconds.
     pub created_ms: u64,
     pub times: Times,
@@ -93,6 +95,18 @@ pub struct InodeRecord {
     /// Shape of new files in a directory and below it, with no field left open; `None` if the directory has
     /// no layout of its own. A volume's root has none: the volume's record has it.
     pub layout: Option<ShapeSpec>,
+    /// Snapshots above this number see the record as it is, but for the file's bytes. Set by
+    /// [`Tx::set_inode`](crate::records::tx::Tx::set_inode) alone.
+    pub epoch: u32,
+    /// Snapshots above this number see the file's bytes as they are.
+    pub bytes_epoch: u32,
+    /// Snapshots up to this number may cover the file's bytes, or what is below the directory, as their roots
+    /// are above places where it was before.
+    pub moved: u32,
+    /// The file whose bytes as they were this frozen file has; 0: it is no frozen file.
+    pub frozen: FileId,
+    /// The freeze of the file's bytes that was begun: no one may write before it has ended.
+    pub freezing: Option<Freezing>,
     /// Layout of the file; empty for a directory.
     pub segments: Vec<SegmentRecord>,
 }
@@ -197,14 +211,48 @@ impl InodeRecord {
         self.kind == EntryKind::Directory || self.parent != FileId(0)
     }
 
-    /// Returns true if the file outlives its lease: it has a name, or may be open somewhere.
-    pub fn lives(&self) -> bool {
-        self.is_named() || self.kept
+    /// Returns true if the file has the bytes of a past file.
+    pub fn is_frozen(&self) -> bool {
+        self.frozen != FileId(0)
     }
 
-    /// Returns true if the manager must not forget the file: it has a lease, an open procedure, or no name.
+    /// Returns true if the file was removed, as clients see it: it is there for snapshots alone.
+    pub fn is_past(&self) -> bool {
+        self.is_frozen() && !self.kept
+    }
+
+    /// Returns true if the file outlives its lease: it has a name, may be open somewhere, or is of a
+    /// snapshot.
+    pub fn lives(&self) -> bool {
+        self.is_named() || self.kept || self.is_frozen()
+    }
+
+    /// Returns true if the manager must not forget the file: it has a lease, an open procedure or freeze, or
+    /// no name.
     pub fn needs_attention(&self) -> bool {
-        self.held || self.unfenced || !self.is_named()
+        self.held || self.unfenced || self.freezing.is_some() || !(self.is_named() || self.is_past())
+    }
+
+    /// The record as a snapshot keeps it: what users see, without the bytes.
+    pub fn seen(&self) -> InodeRecord {
+        let InodeRecord { size, times, mode, uid, gid, more_links, device, xattr_bytes, kind, .. } = *self;
+        let target = self.target.clone();
+        let layout = self.layout.clone();
+        let blank = directory_record(self.volume, self.parent, self.name.clone(), self.created_ms);
+        InodeRecord {
+            kind,
+            size,
+            times,
+            mode,
+            uid,
+            gid,
+            more_links,
+            device,
+            target,
+            xattr_bytes,
+            layout,
+            ..blank
+        }
     }
 
     /// Returns true if the file's lease has no holder and must still be ended. Until then the size is not
@@ -222,7 +270,16 @@ impl InodeRecord {
 
     /// Bytes with which the file counts under quotas.
     pub fn charged(&self) -> u64 {
-        self.size.max(self.reach.unwrap_or(0))
+        self.size.max(self.reach.unwrap_or(0)).max(self.allocated)
+    }
+
+    /// Bytes that each column of the segment keeps free on its drive until they are written: those of the
+    /// stripes before the end of what is allocated.
+    pub fn kept_free(&self, segment: &SegmentRecord) -> u64 {
+        let unit_bytes = u64::from(segment.shape.unit_bytes);
+        let stripe_bytes = unit_bytes * u64::from(segment.shape.k).max(1);
+        let bytes = self.allocated.min(segment.end).saturating_sub(segment.start);
+        bytes.div_ceil(stripe_bytes.max(1)).saturating_mul(unit_bytes)
     }
 
     /// The segment of this number.
@@ -340,6 +397,7 @@ pub fn directory_record(volume: VolumeId, parent: FileId, name: Vec<u8>, now_ms:
         size: 0,
         reserved: 0,
         reach: None,
+        allocated: 0,
         created_ms: now_ms,
         times: Times::at(now_ms),
         mode: usual_mode(EntryKind::Directory),
@@ -366,6 +424,11 @@ pub fn directory_record(volume: VolumeId, parent: FileId, name: Vec<u8>, now_ms:
         kept: false,
         unfenced: false,
         layout: None,
+        epoch: 0,
+        bytes_epoch: 0,
+        moved: 0,
+        frozen: FileId(0),
+        freezing: None,
         segments: Vec::new(),
     }
 }

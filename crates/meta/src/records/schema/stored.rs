@@ -12,7 +12,7 @@ use braid_wire::{DecodeError, Wire};
 
 use super::compact::{self, take, take_near, take_u32};
 use super::inode::{Times, directory_record, usual_mode};
-use super::{InodeRecord, PartRecord, SCHEMA_VERSION, SegmentRecord};
+use super::{Freezing, InodeRecord, PartRecord, SCHEMA_VERSION, SegmentRecord};
 
 /// Bits of a file's record: its properties, and which optional fields follow.
 mod bit {
@@ -40,7 +40,11 @@ mod bit {
     pub(super) const GONE: u32 = 1 << 19;
     pub(super) const LAYOUT: u32 = 1 << 20;
     pub(super) const REACH: u32 = 1 << 21;
-    pub(super) const ALL: u32 = (1 << 22) - 1;
+    pub(super) const EPOCHS: u32 = 1 << 22;
+    pub(super) const FROZEN: u32 = 1 << 23;
+    pub(super) const FREEZING: u32 = 1 << 24;
+    pub(super) const ALLOCATED: u32 = 1 << 25;
+    pub(super) const ALL: u32 = (1 << 26) - 1;
 }
 
 /// Bits of a segment: which optional fields follow.
@@ -62,6 +66,7 @@ const COLUMNS_MAX: u16 = 64;
 pub fn encode(file: FileId, inode: &InodeRecord, seats: &[u32]) -> Vec<u8> {
     let mut out = Vec::with_capacity(96 + inode.name.len());
     let is_sharing = inode.since != Lease(0) || !inode.parts.is_empty();
+    let has_epochs = (inode.epoch, inode.bytes_epoch, inode.moved) != (0, 0, 0);
     let bits = [
         (bit::DIRECTORY, inode.kind == EntryKind::Directory),
         (bit::HELD, inode.held),
@@ -85,6 +90,10 @@ pub fn encode(file: FileId, inode: &InodeRecord, seats: &[u32]) -> Vec<u8> {
         (bit::GONE, !inode.gone.is_empty()),
         (bit::LAYOUT, inode.layout.is_some()),
         (bit::REACH, inode.reach.is_some()),
+        (bit::ALLOCATED, inode.allocated != 0),
+        (bit::EPOCHS, has_epochs),
+        (bit::FROZEN, inode.is_frozen()),
+        (bit::FREEZING, inode.freezing.is_some()),
     ];
     let all = bits.iter().filter(|(_, set)| *set).fold(0, |all, (bit, _)| all | bit);
     compact::put(&mut out, u64::from(all));
@@ -98,6 +107,9 @@ pub fn encode(file: FileId, inode: &InodeRecord, seats: &[u32]) -> Vec<u8> {
     }
     if let Some(reach) = inode.reach {
         compact::put(&mut out, reach);
+    }
+    if inode.allocated != 0 {
+        compact::put(&mut out, inode.allocated);
     }
     compact::put(&mut out, inode.created_ms);
     put_attributes(&mut out, inode);
@@ -127,6 +139,15 @@ pub fn encode(file: FileId, inode: &InodeRecord, seats: &[u32]) -> Vec<u8> {
     }
     if let Some(layout) = &inode.layout {
         put_shape(&mut out, layout);
+    }
+    if has_epochs {
+        [inode.epoch, inode.bytes_epoch, inode.moved].iter().for_each(|&n| compact::put(&mut out, n.into()));
+    }
+    if inode.is_frozen() {
+        inode.frozen.put(&mut out);
+    }
+    if let Some(freezing) = &inode.freezing {
+        put_freezing(&mut out, freezing);
     }
     compact::put(&mut out, count(inode.segments.len()));
     let mut rest = seats;
@@ -161,11 +182,13 @@ pub fn decode(
     let size = take(input, "size")?;
     let reserved = if has(bit::RESERVED) { not_zero(take(input, "reserved")?, "reserved")? } else { 0 };
     let reach = has(bit::REACH).then(|| take(input, "reach")).transpose()?;
+    let allocated = if has(bit::ALLOCATED) { not_zero(take(input, "allocated")?, "allocated")? } else { 0 };
     let created_ms = take(input, "created_ms")?;
     let mut inode = directory_record(volume, parent, name, created_ms);
     inode.size = size;
     inode.reserved = reserved;
     inode.reach = reach;
+    inode.allocated = allocated;
     take_attributes(input, bits, &mut inode)?;
     // In version 2 the mode was there if a client had set it, usual or not.
     if has(bit::MODE) && version >= SCHEMA_VERSION && inode.mode == usual_mode(inode.kind) {
@@ -195,6 +218,9 @@ pub fn decode(
     }
     let gone = if has(bit::GONE) { take_gone(input)? } else { Vec::new() };
     let layout = if has(bit::LAYOUT) { Some(take_layout(input)?) } else { None };
+    let [epoch, bytes_epoch, moved] = if has(bit::EPOCHS) { take_epochs(input)? } else { [0; 3] };
+    let frozen = if has(bit::FROZEN) { not_zero(u64::take(input)?, "frozen")? } else { 0 };
+    let freezing = if has(bit::FREEZING) { Some(take_freezing(input)?) } else { None };
     let mut segments = Vec::new();
     let mut seats = Vec::new();
     for _ in 0..take_count(input)? {
@@ -223,6 +249,11 @@ pub fn decode(
         kept: has(bit::KEPT),
         unfenced: has(bit::UNFENCED),
         layout,
+        epoch,
+        bytes_epoch,
+        moved,
+        frozen: FileId(frozen),
+        freezing,
         segments,
         ..inode
     };
@@ -426,6 +457,28 @@ fn take_layout(input: &mut &[u8]) -> Result<ShapeSpec, DecodeError> {
     let shape = take_shape(input)?;
     not_zero(u64::from(shape.k), "layout")?;
     Ok(shape)
+}
+
+/// Takes a file's three numbers of snapshots, which are not all 0.
+fn take_epochs(input: &mut &[u8]) -> Result<[u32; 3], DecodeError> {
+    let mut epochs = [0; 3];
+    for epoch in &mut epochs {
+        *epoch = take_u32(input, "epoch")?;
+    }
+    not_zero(epochs.iter().map(|&epoch| u64::from(epoch)).sum(), "epoch")?;
+    Ok(epochs)
+}
+
+fn put_freezing(out: &mut Vec<u8>, Freezing { data, objects }: &Freezing) {
+    data.put(out);
+    compact::put(out, count(objects.len()));
+    objects.iter().for_each(|object| object.put(out));
+}
+
+fn take_freezing(input: &mut &[u8]) -> Result<Freezing, DecodeError> {
+    let data = FileId(not_zero(u64::take(input)?, "freezing")?);
+    let objects = (0..take_count(input)?).map(|_| ObjectId::take(input)).collect::<Result<_, _>>()?;
+    Ok(Freezing { data, objects })
 }
 
 fn put_version(out: &mut Vec<u8>, Version { g, lease, n }: Version) {

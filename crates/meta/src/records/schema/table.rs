@@ -72,3 +72,19 @@ pub const TERM: u8 = b't';
 pub const BLOCK: u8 = b'b';
 /// Client and operation to [`OperationRecord`](super::OperationRecord): the operation was carried out.
 pub const OPERATION: u8 = b'o';
+/// Volume to [`HistoryRecord`](super::HistoryRecord).
+pub const HISTORY: u8 = b'H';
+/// Volume and number to [`SnapshotRecord`](super::SnapshotRecord).
+pub const SNAPSHOT: u8 = b'S';
+/// Directory and name to the number of its snapshot of that name.
+pub const SNAPSHOT_NAME: u8 = b'T';
+/// File and number to [`PastInode`](super::PastInode): what the file was up to that snapshot.
+pub const PAST_INODE: u8 = b'I';
+/// File and number to [`PastBytes`](super::PastBytes): the bytes that it had up to that snapshot.
+pub const PAST_BYTES: u8 = b'B';
+/// Directory, name and number to [`PastEntry`](super::PastEntry): the name up to that snapshot.
+pub const PAST_ENTRY: u8 = b'E';
+/// Frozen file that is to be made to the file whose bytes it is to have, a number.
+pub const FREEZING: u8 = b'F';
+/// Volume, number and key of a past row: the past row is kept for that snapshot.
+pub const KEPT_FOR: u8 = b'W';

@@ -11,6 +11,7 @@ use braid_layout::{ClientId, ObjectId, OperationNumber, PartitionId};
 
 use crate::error::Error;
 use crate::format::COUNTED_BYTES;
+use crate::format::base::BASE_BYTES;
 use crate::format::dedup::{DEDUP_BYTES, OPERATION_BYTES};
 use crate::format::entry::{HEAD_BYTES, OBJECT_BYTES};
 use crate::format::extent::EXTENT_BYTES;
@@ -20,7 +21,7 @@ use crate::format::snapshots::SNAPSHOTS_BYTES;
 use crate::format::unit::{CONTENT_BYTES, KEEPING_BYTES, STEP_BYTES, UNIT_BYTES};
 use crate::index::unit::{Content, Pending, Unit};
 use crate::index::{Extra, Index, Object};
-use crate::mutation::{OPAQUE_BYTES_MAX, SNAPSHOTS_MAX};
+use crate::mutation::{OPAQUE_BYTES_MAX, STILLS_MAX};
 use crate::step::{DELTAS_MAX, OWED_MAX};
 
 /// The most bytes of a unit's entry in a checkpoint, with all its versions and all that snapshots keep: about
@@ -56,7 +57,9 @@ const _: () = assert!(
         + (READY_RUNS_MAX + COMMIT_LEN_MAX) * RUN_BYTES
         + HEAD_BYTES
         + SNAPSHOTS_BYTES
-        + 4 * SNAPSHOTS_MAX
+        + 4 * STILLS_MAX
+        + HEAD_BYTES
+        + BASE_BYTES
         <= ROOM
 );
 

@@ -15,8 +15,8 @@ use crate::format::body;
 use crate::format::page::Key;
 use crate::format::record::{Kind, Record, flags};
 use crate::index::deciding::decision::{
-    Decision, damaged, fits, is_in, object_record, overwritten, partition_record, put_body, to_append,
-    written_to,
+    Decision, NO_WRITER, damaged, fits, is_in, object_record, overwritten, partition_record, put_body,
+    to_append, written_to,
 };
 use crate::index::deciding::growth::Growth;
 use crate::index::deciding::{bounds, check_step};
@@ -59,7 +59,7 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
                 growth.create((*partition, *object), attributes);
                 return to_append(record);
             };
-            if have.known && have.attributes.unpacked().same_object(attributes) {
+            if have.known && !have.husk && have.attributes.unpacked().same_object(attributes) {
                 return Ok(Decision::Answer(MutationOutcome::Already));
             }
             Err(Error::Exists(*partition, *object))
@@ -93,11 +93,8 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
         Mutation::Verdict { partition, object, g, units } => {
             check_step::verdict(asked_in(index, *partition, *object, *g)?, *partition, *object, units)
         }
-        &Mutation::Snapshot { partition, object, g, number } => {
-            snapshots::take(asked_in(index, partition, object, g)?, partition, object, number)
-        }
-        &Mutation::SnapshotDrop { partition, object, g, number } => {
-            snapshots::release(asked_in(index, partition, object, g)?, partition, object, number)
+        Mutation::Take { partition, object, g, still, attributes } => {
+            snapshots::take(index, *partition, *object, *g, *still, attributes)
         }
         Mutation::Flush => Ok(Decision::Barrier),
     }
@@ -177,7 +174,7 @@ fn check_remove(
     g: Generation,
 ) -> Result<Decision, Error> {
     let found = index.partitions.get(&partition).and_then(|owner| owner.objects.get(&object));
-    if let Some(have) = found {
+    if let Some(have) = found.filter(|have| !have.husk) {
         // As with attributes, the manager may be in a later generation.
         if have.attributes.g > g {
             return Err(Error::StaleGeneration { have: have.attributes.g, asked: g });
@@ -188,7 +185,11 @@ fn check_remove(
             // object again later, so any birth is removed.
             record.birth = u64::MAX;
         }
-        return to_append(record);
+        let drop = have.attributes.base().and_then(|base| snapshots::release(index, partition, &base));
+        return match drop {
+            Some(drop) => Ok(Decision::AppendBoth(Box::new(record), drop)),
+            None => to_append(record),
+        };
     }
     if index.lost.find(Key::At(partition, Some(object))).is_none() {
         return Ok(Decision::Answer(MutationOutcome::Already));
@@ -221,7 +222,13 @@ fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Deci
         }
         None => written_to(index, write.partition, write.object, write.g, write.to)?,
     };
-    let unit = object.unit(write.unit);
+    let unit = match &created {
+        Some(_) => object.unit(write.unit),
+        None => index.shown(write.partition, write.object)?.unit(write.unit),
+    };
+    if object.attributes.base().is_some() && !write.standing.is_settled() {
+        return Err(NO_WRITER);
+    }
     let lost = unit.lost;
     let settled = unit.settled_version();
     let tip = unit.tip_version();
@@ -265,7 +272,9 @@ fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Deci
         Standing::Pending => write.range(),
     };
     bounds::one_more(index, write.partition, write.object, object, write.unit, &unit, &replaced)?;
-    let overwritten = overwritten(object, &unit, &write.range());
+    // What a still shows of its base is not freed by an install.
+    let is_own = object.attributes.base().is_none() || object.units.get(write.unit).is_some();
+    let overwritten = if is_own { overwritten(object, &unit, &write.range()) } else { 0 };
     let asked = write.payload_bytes().saturating_sub(overwritten);
     growth.write(write.partition, owner, write.object, object, asked)?;
     let (mut record, payload) = write_record(write, object, tip);

@@ -8,7 +8,7 @@ use crate::format::body;
 use crate::format::record::{Kind, flags};
 use crate::index::deciding::bounds::{self, Bounds};
 use crate::index::deciding::decision::{
-    Decision, damaged, object_record, overwritten, put_body, to_append, written_to,
+    Decision, NO_WRITER, damaged, object_record, overwritten, put_body, to_append, written_to,
 };
 use crate::index::deciding::growth::Growth;
 use crate::index::parity::Link;
@@ -19,6 +19,9 @@ use crate::step::{DELTAS_MAX, Delta, OWED_MAX, UnitWrite};
 /// Decides on a unit write (R2).
 pub(crate) fn unit_write(index: &Index, growth: &mut Growth, write: &UnitWrite) -> Result<Decision, Error> {
     let (owner, object) = written_to(index, write.partition, write.object, write.g, write.to)?;
+    if object.attributes.base().is_some() {
+        return Err(NO_WRITER);
+    }
     let unit = object.unit(write.unit);
     if let Some(extra) = &object.extra {
         if let Some(version) = extra.dedup.find(write.client, (write.operation, write.unit, 0)) {
@@ -67,6 +70,9 @@ fn next(tip: Version, write: &UnitWrite) -> Version {
 /// Decides on a delta (R5).
 pub(crate) fn delta(index: &Index, growth: &mut Growth, delta: &Delta) -> Result<Decision, Error> {
     let (owner, object) = written_to(index, delta.partition, delta.object, delta.g, delta.to)?;
+    if object.attributes.base().is_some() {
+        return Err(NO_WRITER);
+    }
     let unit = object.unit(delta.unit);
     if let Some(place) = unit.lost {
         return Err(damaged(place));

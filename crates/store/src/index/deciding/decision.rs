@@ -25,7 +25,12 @@ pub(crate) enum Decision {
     /// Append this record. The committer assigns its position in the log. A new object's birth is its
     /// sequence number.
     Append(Box<Record>, Bytes),
+    /// Append both records, in one commit.
+    AppendBoth(Box<Record>, Box<Record>),
 }
+
+/// The refusal of any write to a still that does not install what it showed (PROTOCOL section 11, V3).
+pub(crate) const NO_WRITER: Error = Error::Malformed("a still has no writers: its units are installed only");
 
 /// The decision to append `record`, which has no payload.
 pub(crate) fn to_append(record: Record) -> Result<Decision, Error> {

@@ -42,8 +42,6 @@ impl Touched {
             | Mutation::Retire { partition, object, .. }
             | Mutation::Fence { partition, object, .. }
             | Mutation::Verdict { partition, object, .. }
-            | Mutation::Snapshot { partition, object, .. }
-            | Mutation::SnapshotDrop { partition, object, .. }
             | Mutation::OwedSettled { partition, object, .. }
             | Mutation::DeltasSettled { partition, object, .. } => {
                 if self.partitions.contains(partition)
@@ -56,6 +54,18 @@ impl Touched {
                 if matches!(mutation, Mutation::Create { .. }) {
                     self.created.insert((*partition, *object));
                 }
+                true
+            }
+            Mutation::Take { partition, object, still, .. } => {
+                let own = [(*partition, *object), (*partition, *still)];
+                let is_free = |own: &(PartitionId, ObjectId)| {
+                    !self.objects.contains(own) && !self.within_objects.contains(own)
+                };
+                if self.partitions.contains(partition) || !own.iter().all(is_free) {
+                    return false;
+                }
+                self.objects.extend(own);
+                self.within_partitions.insert(*partition);
                 true
             }
             Mutation::Write(Write { partition, object, unit, .. })

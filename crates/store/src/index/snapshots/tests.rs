@@ -1,5 +1,5 @@
 //! Tests the index without a disk: random mutations become records, which are applied. After each step every
-//! snapshot must show the content that was settled when it was taken, and the live bytes must be the
+//! still must show what was there when it was taken, or was installed since, and the live bytes must be the
 //! referenced ones.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,11 +24,14 @@ use crate::index::deciding::growth::Growth;
 use crate::index::extent::union;
 use crate::index::image::Loaded;
 use crate::index::owed::Doubt;
+use crate::index::query::Want;
 use crate::index::unit::{Content, Unit};
 use crate::index::unit_image::unit_entry;
 use crate::mutation::{Attributes, Mutation, MutationOutcome, Standing, UnitVerdict, Write, WriteKind};
 use crate::payload::Body;
 use crate::step::{Delta, UnitWrite};
+
+mod rules;
 
 const P: PartitionId = PartitionId(1);
 const O: ObjectId = ObjectId(2);
@@ -38,6 +41,14 @@ const UNIT: u32 = 16;
 const UNITS: u64 = 3;
 const PARITY: u64 = 2;
 
+fn attributes() -> Attributes {
+    Attributes { unit_bytes: UNIT, g: Generation(1), ..Attributes::default() }
+}
+
+fn take(still: ObjectId) -> Mutation {
+    Mutation::Take { partition: P, object: O, g: Generation(1), still, attributes: attributes() }
+}
+
 fn owed_settled(unit: u64, up_to: Version) -> Mutation {
     Mutation::OwedSettled { partition: P, object: O, g: Generation(1), unit, up_to }
 }
@@ -45,20 +56,61 @@ fn owed_settled(unit: u64, up_to: Version) -> Mutation {
 /// A unit's bytes, as values wide enough that no two records have the same.
 type Cells = [u64; 16];
 
+/// A unit's version, the versions that it counts in, and its bytes.
+type Shows = (Version, Vec<Version>, Cells);
+
 #[derive(Debug, Clone)]
 enum Step {
-    Write { unit: u64, from: u32, length: u32, hole: bool, install: bool },
-    Owe { unit: u64, from: u32, length: u32 },
-    SettleOwed { unit: u64 },
-    Delta { data: u8, from: u32, length: u32, settled: bool },
-    Stripe { touched: u8, from: u32, length: u32, base: bool },
+    Write {
+        unit: u64,
+        from: u32,
+        length: u32,
+        hole: bool,
+        install: bool,
+    },
+    Owe {
+        unit: u64,
+        from: u32,
+        length: u32,
+    },
+    SettleOwed {
+        unit: u64,
+    },
+    Delta {
+        data: u8,
+        from: u32,
+        length: u32,
+        settled: bool,
+    },
+    Stripe {
+        touched: u8,
+        from: u32,
+        length: u32,
+        base: bool,
+    },
     Fold,
-    Verdict { unit: u64, forward: bool },
+    Verdict {
+        unit: u64,
+        forward: bool,
+    },
     Retire,
-    Snapshot,
-    Drop { which: usize },
-    Move { unit: u64, from: usize, count: usize },
-    Lose { unit: u64 },
+    Take,
+    Remove {
+        which: usize,
+    },
+    /// Makes a unit of a still anew, as a repair does.
+    Repair {
+        which: usize,
+        unit: u64,
+    },
+    Move {
+        unit: u64,
+        from: usize,
+        count: usize,
+    },
+    Lose {
+        unit: u64,
+    },
     Reload,
 }
 
@@ -78,8 +130,9 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Fold),
         3 => (0..UNITS, any::<bool>()).prop_map(|(unit, forward)| Step::Verdict { unit, forward }),
         3 => Just(Step::Retire),
-        5 => Just(Step::Snapshot),
-        2 => (0..4_usize).prop_map(|which| Step::Drop { which }),
+        5 => Just(Step::Take),
+        2 => (0..4_usize).prop_map(|which| Step::Remove { which }),
+        2 => (0..4_usize, 0..UNITS).prop_map(|(which, unit)| Step::Repair { which, unit }),
         3 => (0..UNITS, 0..4_usize, 1..4_usize).prop_map(|(unit, from, count)| Step::Move { unit, from, count }),
         1 => (0..UNITS).prop_map(|unit| Step::Lose { unit }),
         1 => Just(Step::Reload),
@@ -91,8 +144,8 @@ struct Driver {
     n: u64,
     /// The bytes of each record, by its position.
     log: BTreeMap<(u32, u32), Cells>,
-    /// Expected content of each unit in each live snapshot; `None`: damaged.
-    taken: BTreeMap<u32, Vec<Option<(Version, Cells)>>>,
+    /// Expected content of each unit of each still; `None`: damaged.
+    taken: BTreeMap<ObjectId, Vec<Option<Shows>>>,
 }
 
 fn range(from: u32, length: u32) -> std::ops::Range<u32> {
@@ -109,8 +162,7 @@ impl Driver {
         let taken = BTreeMap::new();
         let mut run = Driver { index: Index::default(), n: 0, log, taken };
         run.ask(&Mutation::PartitionCreate { partition: P, quota_bytes: None, key_epoch: 1 });
-        let attributes = Attributes { unit_bytes: UNIT, g: Generation(1), ..Attributes::default() };
-        run.ask(&Mutation::Create { partition: P, object: O, attributes });
+        run.ask(&Mutation::Create { partition: P, object: O, attributes: attributes() });
         run.index.serving = true;
         run
     }
@@ -132,6 +184,11 @@ impl Driver {
                     cells[at(byte)] = (self.n << 8) + u64::from(byte) + 1;
                 }
                 self.append(*record, cells);
+                true
+            }
+            Ok(Decision::AppendBoth(first, second)) => {
+                self.append(*first, Cells::default());
+                self.append(*second, Cells::default());
                 true
             }
             Ok(_) => false,
@@ -182,10 +239,14 @@ impl Driver {
         out
     }
 
-    fn seen(&self, snapshot: u32, unit: u64) -> Option<(Version, Cells)> {
-        match self.unit(unit).seen_by(snapshot, &(0..UNIT)) {
-            Ok(Some(found)) => Some((found.version, self.read(&found.extents, &found.layers))),
-            Ok(None) => Some((Version::ZERO, Cells::default())),
+    fn shown(&self, object: ObjectId, unit: u64) -> Option<Shows> {
+        let found = self.index.shown(P, object).expect("the object").unit(unit);
+        match found.wanted(Want::Newest, &(0..UNIT), UNIT) {
+            Ok(Some(found)) => {
+                let cells = self.read(&found.extents, &found.layers);
+                Some((found.version, found.cover, cells))
+            }
+            Ok(None) => Some((Version::ZERO, Vec::new(), Cells::default())),
             Err(_) => None,
         }
     }
@@ -236,18 +297,24 @@ impl Driver {
                     watermark: OperationNumber::NONE,
                 });
             }
-            Step::Snapshot => self.snapshot(),
-            Step::Drop { which } => {
-                let Some(&number) = self.taken.keys().nth(which) else { return };
-                let g = Generation(1);
-                assert!(self.ask(&Mutation::SnapshotDrop { partition: P, object: O, g, number }));
-                self.taken.remove(&number);
+            Step::Take => self.take(),
+            Step::Remove { which } => {
+                let Some(&object) = self.taken.keys().nth(which) else { return };
+                assert!(self.ask(&Mutation::Remove { partition: P, object, g: Generation(1) }));
+                self.taken.remove(&object);
             }
+            Step::Repair { which, unit } => self.repair(which, unit),
             Step::Move { unit, from, count } => self.relocate(unit, from, count),
             Step::Lose { unit } => {
                 let place = LogPosition { segment: 1, block: 1 };
                 self.index.mark_lost(P, O, Some(unit), place);
-                self.taken.values_mut().for_each(|seen| seen[at(u32::try_from(unit).expect("small"))] = None);
+                let number = at(u32::try_from(unit).expect("small"));
+                for (&still, seen) in &mut self.taken {
+                    let own = self.index.find_object(P, still).expect("the still");
+                    if own.units.get(unit).is_none() {
+                        seen[number] = None;
+                    }
+                }
             }
             Step::Reload => self.reload(),
         }
@@ -335,24 +402,52 @@ impl Driver {
         self.append(record, cells);
     }
 
-    fn snapshot(&mut self) {
-        let number = u32::try_from(self.n).expect("small") + 1;
-        let units: Vec<Unit> = (0..UNITS).map(|unit| self.unit(unit)).collect();
-        let settled = |unit: &Unit| {
-            unit.pending.is_none() && unit.owed.is_empty() && unit.deltas.iter().all(|delta| delta.settled)
-        };
-        let expected = units.iter().all(settled);
-        let all = units.iter().map(|unit| {
-            let found = unit.wanted(crate::index::query::Want::Settled, &(0..UNIT), UNIT).ok()?;
-            let read = found.map(|found| (found.version, self.read(&found.extents, &found.layers)));
-            Some(read.unwrap_or((Version::ZERO, Cells::default())))
-        });
-        let all: Vec<_> = all.collect();
-        let done = self.ask(&Mutation::Snapshot { partition: P, object: O, g: Generation(1), number });
-        assert_eq!(done, expected, "a snapshot is taken of what is settled, and only of that");
+    fn take(&mut self) {
+        let decided = |unit: Unit| unit.pending.is_none() && unit.owed.is_empty();
+        let expected = (0..UNITS).all(|unit| decided(self.unit(unit)));
+        let all: Vec<_> = (0..UNITS).map(|unit| self.shown(O, unit)).collect();
+        let still = ObjectId(1000 + self.n);
+        let done = self.ask(&take(still));
+        assert_eq!(done, expected, "a still is taken of what is not pending or owed, and only of that");
         if done {
-            self.taken.insert(number, all);
+            self.taken.insert(still, all);
         }
+    }
+
+    fn repair(&mut self, which: usize, unit: u64) {
+        let Some(&still) = self.taken.keys().nth(which) else { return };
+        let number = at(u32::try_from(unit).expect("small"));
+        let known = self.taken[&still][number].clone();
+        let version = known.map_or(Version::ZERO, |known| known.0);
+        let cover = if unit == PARITY { vec![version; 2] } else { Vec::new() };
+        let hole = version.is_zero();
+        let body = if hole { Body::Hole } else { Body::Bytes { payload: Bytes::new(), crcs: Vec::new() } };
+        let n = self.n;
+        let done = self.ask(&Mutation::Write(Write {
+            partition: P,
+            object: still,
+            unit,
+            from: 0,
+            to: UNIT,
+            kind: if unit == PARITY { WriteKind::ParityBase } else { WriteKind::Data },
+            standing: Standing::Repaired,
+            stamp: version,
+            columns: ColumnMask::EMPTY,
+            ends: vec![EndBound::exactly(0); cover.len()],
+            cover: cover.clone(),
+            client: ClientId(1),
+            operation: OperationNumber(n),
+            g: Generation(1),
+            settled_below: Version::ZERO,
+            body,
+        }));
+        assert!(done, "a repair is never refused");
+        let mut cells = Cells::default();
+        if !hole {
+            (0..UNIT).for_each(|byte| cells[at(byte)] = (n << 8) + u64::from(byte) + 1);
+        }
+        let cover = if hole { Vec::new() } else { cover };
+        self.taken.get_mut(&still).expect("it is there")[number] = Some((version, cover, cells));
     }
 
     /// Acts as the cleaner: merges adjacent pieces of a unit into one record.
@@ -380,15 +475,21 @@ impl Driver {
         let mut index = loaded.into_index();
         index.head = self.index.head;
         (index.serving, index.bounds) = (true, self.index.bounds);
-        let old = self.index.find_object(P, O).expect("old");
-        let new = index.find_object(P, O).expect("new");
-        for unit in 0..UNITS {
-            let mut unit_old = old.unit(unit).into_owned();
-            unit_old.owed.iter_mut().for_each(|owed| owed.doubt = Doubt::Reopened);
-            assert_eq!(unit_old, new.unit(unit).into_owned());
+        for &object in self.index.partitions[&P].objects.keys() {
+            let old = &self.index.partitions[&P].objects[&object];
+            let new = &index.partitions[&P].objects[&object];
+            for unit in 0..UNITS {
+                let mut unit_old = old.unit(unit).into_owned();
+                unit_old.owed.iter_mut().for_each(|owed| owed.doubt = Doubt::Reopened);
+                assert_eq!(unit_old, new.unit(unit).into_owned());
+            }
+            assert_eq!(old.snapshots().map_or(0, |s| s.highest), new.snapshots().map_or(0, |s| s.highest));
+            assert_eq!((&old.attributes, old.husk), (&new.attributes, new.husk));
         }
-        assert_eq!(old.snapshots().map(|s| s.highest), new.snapshots().map(|s| s.highest));
         self.index = index;
+        let unnamed = self.index.head.sequence;
+        self.index.drop_unnamed_snapshots();
+        assert_eq!(self.index.head.sequence, unnamed, "every snapshot has its still");
         self.check();
         for unit in 0..UNITS {
             if let Some(up_to) = self.unit(unit).owed.last().map(|owed| owed.version) {
@@ -398,9 +499,9 @@ impl Driver {
     }
 
     fn check(&self) {
-        for (&snapshot, units) in &self.taken {
+        for (&still, units) in &self.taken {
             for (unit, expected) in (0..).zip(units) {
-                assert_eq!(&self.seen(snapshot, unit), expected, "snapshot {snapshot}, unit {unit}");
+                assert_eq!(&self.shown(still, unit), expected, "still {still}, unit {unit}");
             }
         }
         let mut live: BTreeMap<u32, BTreeSet<(u32, u32)>> = BTreeMap::new();
@@ -408,7 +509,8 @@ impl Driver {
             let bytes = live.entry(extent.segment).or_default();
             bytes.extend((extent.from..extent.to).map(|byte| (extent.block, byte)));
         };
-        for unit in (0..UNITS).map(|unit| self.unit(unit)) {
+        let objects = &self.index.partitions[&P].objects;
+        for unit in objects.values().flat_map(|object| (0..UNITS).map(|unit| object.unit(unit))) {
             let content = |content: &Content| [&content.extents[..], &content.layers].concat();
             let kept = unit.kept.iter().filter_map(|kept| kept.content.as_ref().ok());
             let all = unit.settled.iter().chain(kept).flat_map(content);
@@ -426,7 +528,8 @@ impl Driver {
         assert_eq!(counted, expected, "live bytes per segment");
         let object = self.index.find_object(P, O).expect("the object");
         let used = self.index.find_partition(P).expect("the partition").used;
-        assert_eq!((object.bytes, used), (expected.values().sum(), expected.values().sum()));
+        let bytes: u64 = objects.values().map(|object| object.bytes).sum();
+        assert_eq!((bytes, used), (expected.values().sum(), expected.values().sum()));
         let listed = object.snapshots().map(|s| s.units.iter().map(|(unit, ())| unit).collect::<Vec<_>>());
         let marked = |unit: &u64| self.unit(*unit).epoch > 0 || !self.unit(*unit).kept.is_empty();
         assert_eq!(listed.unwrap_or_default(), (0..UNITS).filter(marked).collect::<Vec<_>>());
@@ -450,7 +553,7 @@ impl Driver {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
     #[test]
-    fn a_snapshot_shows_what_was_settled(steps in prop::collection::vec(step(), 1..80)) {
+    fn a_still_shows_what_was_there(steps in prop::collection::vec(step(), 1..80)) {
         let mut run = Driver::new();
         for step in &steps {
             run.step(step);
@@ -476,32 +579,8 @@ proptest! {
                 run.step(&Step::SettleOwed { unit });
                 run.step(&Step::Verdict { unit, forward: true });
             }
-            run.step(&Step::Snapshot);
+            run.step(&Step::Take);
             run.check();
         }
     }
-}
-
-#[test]
-fn numbers_rise_and_never_come_again() {
-    let mut run = Driver::new();
-    let take = |number| Mutation::Snapshot { partition: P, object: O, g: Generation(1), number };
-    let decide = |run: &Driver, mutation: &Mutation| match check(&run.index, &mut Growth::default(), mutation)
-    {
-        Ok(Decision::Answer(outcome)) => Ok(Some(outcome)),
-        Ok(_) => Ok(None),
-        Err(error) => Err(error),
-    };
-    assert!(run.ask(&take(5)));
-    assert_eq!(decide(&run, &take(5)).expect("the same again"), Some(MutationOutcome::Already));
-    let drop = Mutation::SnapshotDrop { partition: P, object: O, g: Generation(1), number: 5 };
-    assert!(run.ask(&drop));
-    assert_eq!(decide(&run, &drop).expect("dropped"), Some(MutationOutcome::Already));
-    for number in [4, 5] {
-        let refused = decide(&run, &take(number));
-        assert!(matches!(refused, Err(Error::SnapshotUsed { highest: 5, asked }) if asked == number));
-    }
-    run.reload();
-    assert!(decide(&run, &take(5)).is_err(), "nor after a checkpoint");
-    assert_eq!(decide(&run, &take(6)).expect("higher"), None);
 }

@@ -40,15 +40,16 @@ pub(super) fn workload() -> Vec<Step> {
     steps.push(Step::Reopen);
     rules(&mut steps);
     joining(&mut steps);
-    snapshots(&mut steps);
+    stills(&mut steps);
     steps.push(Step::Checkpoint);
     churn(&mut steps);
     steps.push(Step::Checkpoint);
     half_dead(&mut steps);
     steps.push(Step::Clean);
-    drop_snapshots(&mut steps);
+    remove_a_still(&mut steps);
     removals(&mut steps);
     steps.push(Step::Reopen);
+    one(&mut steps, remove(57));
     one(&mut steps, Mutation::Write(write(1, 9, 0, 100, version(9, 900))));
     steps
 }
@@ -210,18 +211,14 @@ fn joining(steps: &mut Vec<Step>) {
     steps.push(Step::Commit(vec![ready(3, 4), ready(3, 30)]));
 }
 
-fn snapshot(steps: &mut Vec<Step>, object: u64, number: u32) {
-    one(steps, Mutation::Snapshot { partition: P, object: ObjectId(object), g: Generation(1), number });
-}
-
-/// Snapshots that preserve contents from later steps: whole units, parts of them, parity with layers.
-/// Everything must be settled first.
-fn snapshots(steps: &mut Vec<Step>) {
+/// Stills that preserve contents from later steps: whole units, parts of them, parity with layers. Everything
+/// must be settled first.
+fn stills(steps: &mut Vec<Step>) {
     let forward =
         |unit, version| UnitVerdict { unit, forward: vec![version], back: vec![], cut_offs: vec![] };
     let units = vec![forward(40, version(4, 2)), forward(30, version(4, 1)), forward(41, version(5, 1))];
     one(steps, Mutation::Verdict { partition: P, object: ObjectId(1), g: Generation(1), units });
-    snapshot(steps, 1, 3);
+    one(steps, take(1, 53));
     one(steps, Mutation::Write(write(1, 2, 100, 300, version(2, 40))));
     one(steps, Mutation::Write(write(1, 40, 0, 3000, version(5, 40))));
     let retire = |lease| Mutation::Retire {
@@ -234,13 +231,17 @@ fn snapshots(steps: &mut Vec<Step>) {
     };
     one(steps, retire(2));
     one(steps, retire(5));
-    snapshot(steps, 1, 5);
+    one(steps, take(1, 55));
+    one(steps, take(1, 56));
     one(steps, Mutation::Write(write(1, 2, 200, 400, version(2, 41))));
-    one(steps, Mutation::SnapshotDrop { partition: P, object: ObjectId(1), g: Generation(1), number: 3 });
+    one(steps, remove(53));
+    // A repair in place.
+    let installed = Write { standing: Standing::Repaired, ..write(56, 2, 0, 3000, version(2, 40)) };
+    one(steps, Mutation::Write(installed));
 }
 
-fn drop_snapshots(steps: &mut Vec<Step>) {
-    one(steps, Mutation::SnapshotDrop { partition: P, object: ObjectId(1), g: Generation(1), number: 5 });
+fn remove_a_still(steps: &mut Vec<Step>) {
+    one(steps, remove(55));
 }
 
 /// Overwrites until segments are sealed and freed.
@@ -268,6 +269,11 @@ fn half_dead(steps: &mut Vec<Step>) {
 fn removals(steps: &mut Vec<Step>) {
     one(steps, remove(3));
     one(steps, create(3));
+    // A husk, which its still outlives.
+    let written = write(3, 1, 0, 9000, version(5, 70));
+    one(steps, Mutation::Write(Write { standing: Standing::Installed, ..written }));
+    one(steps, take(3, 57));
+    one(steps, remove(3));
     one(steps, Mutation::Remove { partition: P, object: ObjectId(2), g: Generation(3) });
     let install = |n: u64| {
         let written = write(1, n % 2, 0, 40_000, version(5, 80 + n));

@@ -131,7 +131,7 @@ fn partitions(store: &Store) {
     );
 }
 
-/// Object 1, of a data column, with two snapshots, of which one is dropped.
+/// Object 1, of a data column, with three stills, of which one is removed and one was made anew in part.
 fn data(store: &Store) {
     let partition = P;
     let object = ObjectId(1);
@@ -156,11 +156,12 @@ fn data(store: &Store) {
         store,
         [
             Mutation::SetAttributes { partition, object, g: Generation(1), change },
-            Mutation::Snapshot { partition, object, g: Generation(1), number: 2 },
+            take(1, 52),
             stripe(1, 0, (5000, 9000), version(2, 40)),
             Mutation::Write(hole),
             retire(1, version(2, 42), ClientId::NONE, OperationNumber::NONE),
-            Mutation::Snapshot { partition, object, g: Generation(1), number: 3 },
+            take(1, 53),
+            take(1, 54),
             stripe(1, 0, (8000, 9500), version(2, 43)),
             unit_write(5, 100, 5000, 1),
             unit_write(5, 4000, 6000, 2),
@@ -169,7 +170,8 @@ fn data(store: &Store) {
             owed(5, 1),
             verdict(1, 6, vec![version(4, 1)], vec![version(4, 2)]),
             retire(1, Version::ZERO, ClientId(11), OperationNumber(2)),
-            Mutation::SnapshotDrop { partition, object, g: Generation(1), number: 2 },
+            remove(52),
+            Mutation::Write(Write { standing: Standing::Repaired, ..write(54, 0, 0, 3000, version(2, 40)) }),
         ],
     );
 }

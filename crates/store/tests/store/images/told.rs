@@ -78,8 +78,6 @@ fn tell_object(told: &mut Told, store: &Store, partition: PartitionId, object: O
         format!("{} bytes, {} units, end {:?}", usage.bytes, usage.units, usage.end)
     });
     put(told, &format!("{key} unsettled"), store.unsettled(partition, object), |units| format!("{units:?}"));
-    let snapshots =
-        put(told, &format!("{key} snapshots"), store.snapshots(partition, object), |all| format!("{all:?}"));
     let ready: Vec<u64> =
         UNITS.filter(|&unit| store.is_ready(partition, object, unit).is_ok_and(|ready| ready)).collect();
     told.insert(format!("{key} ready"), format!("{ready:?}"));
@@ -95,10 +93,6 @@ fn tell_object(told: &mut Told, store: &Store, partition: PartitionId, object: O
         for (name, want) in wants.into_iter().chain(named) {
             let view = store.read(partition, object, chain.unit, 0..UNIT, want);
             put(told, &format!("{key} {name}"), view.and_then(view_text), Clone::clone);
-        }
-        for number in snapshots.iter().flatten() {
-            let view = store.read_snapshot(partition, object, chain.unit, 0..UNIT, *number);
-            put(told, &format!("{key} snapshot {number}"), view.and_then(view_text), Clone::clone);
         }
         for entry in chain.entries.iter().filter(|entry| entry.owed) {
             let delta = store.delta(partition, object, chain.unit, entry.version);

@@ -8,6 +8,8 @@ use crate::common::*;
 
 /// Objects of a life.
 pub(super) const OBJECTS: u64 = 3;
+/// Numbers of stills of these objects.
+pub(super) const STILLS: std::ops::Range<u64> = 50..55;
 /// The object with long units: commits of some of its writes are started before their sync.
 const LONG: ObjectId = ObjectId(2);
 /// Units of an object.
@@ -28,6 +30,15 @@ pub(super) fn mutation(random: &mut Random, n: u64, store: &Store) -> Mutation {
             Mutation::Create { partition: P, object, attributes }
         }
         2 => Mutation::Remove { partition: P, object, g },
+        11 => {
+            let attributes = Attributes { unit_bytes: unit_bytes(object), ..attributes() };
+            Mutation::Take { partition: P, object, g, still: a_still(random), attributes }
+        }
+        12 => {
+            let still = a_still(random);
+            Mutation::Remove { partition: P, object: still, g: generation(store, still) }
+        }
+        13 => Mutation::Write(a_repair(random, store)),
         3 => {
             let settled_below = version(1 + u32::try_from(random.below(2)).expect("small"), n);
             Mutation::Retire {
@@ -55,15 +66,30 @@ pub(super) fn mutation(random: &mut Random, n: u64, store: &Store) -> Mutation {
             Mutation::PartitionSet { partition: P, quota_bytes: None, key_epoch }
         }
         9 | 10 => verdict_on_all(object, store),
-        11 => Mutation::Snapshot { partition: P, object, g, number: u32::try_from(n).expect("small") },
-        12 | 13 => {
-            let taken = store.snapshots(P, object).unwrap_or_default();
-            let at = random.below(4);
-            let number = taken.get(usize::try_from(at).expect("small")).copied().unwrap_or(1);
-            Mutation::SnapshotDrop { partition: P, object, g, number }
-        }
         _ => Mutation::Write(a_write(random, n, object, store)),
     }
+}
+
+/// A number of a still.
+fn a_still(random: &mut Random) -> ObjectId {
+    ObjectId(STILLS.start + random.below(STILLS.end - STILLS.start))
+}
+
+/// Installs a unit of a still anew, as it is.
+fn a_repair(random: &mut Random, store: &Store) -> Write {
+    let object = a_still(random);
+    let unit = random.below(UNITS);
+    let shown = store.read(P, object, unit, 0..1, Want::Newest).ok();
+    let stamp = shown.as_ref().map_or(Version::ZERO, |shown| shown.version);
+    let mut write = write(object.0, unit, 0, UNIT, stamp);
+    if stamp.is_zero() {
+        write.body = Body::Hole;
+    }
+    if let Some(shown) = shown.filter(|shown| !shown.cover.is_empty()) {
+        write = counting(write, WriteKind::ParityBase, shown.cover);
+    }
+    (write.standing, write.g) = (Standing::Repaired, generation(store, object));
+    write
 }
 
 fn generation(store: &Store, object: ObjectId) -> Generation {
@@ -106,7 +132,7 @@ fn a_write(random: &mut Random, n: u64, object: ObjectId, store: &Store) -> Writ
     write
 }
 
-/// A verdict that settles everything, so that a snapshot can be taken.
+/// A verdict that settles everything, so that a still can be taken.
 fn verdict_on_all(object: ObjectId, store: &Store) -> Mutation {
     let chains = store.versions(P, object, 0..UNITS).unwrap_or_default();
     let units = chains.iter().filter_map(|chain| {

@@ -43,16 +43,20 @@ impl Driver {
 
     /// Decides on `mutation`, and applies the resulting record.
     fn ask(&mut self, mutation: Mutation) -> Result<(), Error> {
-        let Decision::Append(mut record, _) = check(&self.index, &mut Growth::default(), &mutation)? else {
-            return Ok(());
+        let records = match check(&self.index, &mut Growth::default(), &mutation)? {
+            Decision::Append(record, _) => vec![record],
+            Decision::AppendBoth(first, second) => vec![first, second],
+            Decision::Answer(_) | Decision::Barrier => Vec::new(),
         };
-        self.n += 1;
-        (record.sequence, record.segment) = (self.n, 1);
-        record.block = u32::try_from(self.n).expect("small");
-        if record.birth == 0 {
-            record.birth = self.n;
+        for mut record in records {
+            self.n += 1;
+            (record.sequence, record.segment) = (self.n, 1);
+            record.block = u32::try_from(self.n).expect("small");
+            if record.birth == 0 {
+                record.birth = self.n;
+            }
+            self.index.apply(&record);
         }
-        self.index.apply(&record);
         Ok(())
     }
 
@@ -181,24 +185,29 @@ fn a_unit_in_too_many_pieces_is_to_be_written_as_a_whole() {
 }
 
 #[test]
-fn snapshots_that_keep_too_many_pieces_are_to_be_dropped() {
+fn stills_that_keep_too_many_pieces_are_to_be_removed() {
     let (mut run, number) = kept_too_much();
     assert!(is_refused(&run.write(0..UNIT, Standing::Pending)), "what is there would be kept");
     for dropped in 1..number {
-        run.ask(Mutation::SnapshotDrop { partition: P, object: O, g: G, number: dropped }).expect("drop");
+        run.ask(Mutation::Remove { partition: P, object: still(dropped), g: G }).expect("remove");
     }
     run.write(0..10, Standing::Pending).expect("there is room");
 }
 
-/// A unit of which snapshots keep so much that no more versions are admitted, and the number of these
-/// snapshots.
+fn still(number: u32) -> ObjectId {
+    ObjectId(1000 + u64::from(number))
+}
+
+/// A unit of which stills keep so much that no more versions are admitted, and the number of these stills.
 fn kept_too_much() -> (Driver, u32) {
     let mut run = Driver::new(ColumnMask::EMPTY);
     run.index.bounds.unit_entry_bytes = 6000;
     let mut number = 0;
     let refused = loop {
         number += 1;
-        run.ask(Mutation::Snapshot { partition: P, object: O, g: G, number }).expect("always");
+        let attributes = Attributes { unit_bytes: UNIT, g: G, ..Attributes::default() };
+        let still = still(number);
+        run.ask(Mutation::Take { partition: P, object: O, g: G, still, attributes }).expect("always");
         let at = 8 * number;
         if let Err(error) = run.write(at..at + 1, Standing::Pending) {
             break error;
@@ -212,7 +221,7 @@ fn kept_too_much() -> (Driver, u32) {
 }
 
 #[test]
-fn a_lost_unit_is_mended_however_much_snapshots_keep() {
+fn a_lost_unit_is_mended_however_much_stills_keep() {
     let (mut run, _) = kept_too_much();
     assert!(is_refused(&run.write(0..UNIT, Standing::Installed)), "what is there would be kept");
     run.index.mark_lost(P, O, Some(0), LogPosition { segment: 1, block: 1 });

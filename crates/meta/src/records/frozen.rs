@@ -1,0 +1,228 @@
+//! Frozen files: rows of `i` without a name, that have the bytes of past files.
+//!
+//! A file that is removed before it was written again becomes frozen itself: its bytes stay where they are. A
+//! file that is to be written is *frozen* first: [`begin`] draws the numbers of the frozen file and of its
+//! objects, and from then on nobody may write until the drives have made these objects and [`end`] has stored
+//! the frozen file. A row of `B` names each frozen file, or the one that is to be.
+
+use std::collections::BTreeMap;
+
+use braid_layout::{ColumnMask, FileId, Generation, ObjectId};
+use braid_wire::control::EntryKind;
+use braid_wire::{Reason, Refusal};
+
+use crate::records::inodes;
+use crate::records::past::{self, Cover};
+use crate::records::schema::{
+    Freezing, InodeRecord, RemoveRecord, SegmentRecord, VolumeRecord, directory_record, key,
+};
+use crate::records::tx::Tx;
+
+/// Returns true if bytes of the file must be frozen before anyone writes it.
+pub fn is_due(tx: &Tx, file: FileId, inode: &InodeRecord) -> Result<bool, Refusal> {
+    let is_open = inode.freezing.is_some() || inode.is_frozen();
+    Ok(is_open || past::cover_of(tx, file, inode, inode.bytes_epoch)?.is_some())
+}
+
+/// Returns true if drives may be making objects of a frozen file of this number, which has no row yet.
+pub fn is_begun(tx: &Tx, data: FileId) -> Result<bool, crate::records::kv::KvError> {
+    Ok(tx.get(&key::freezing(data))?.is_some())
+}
+
+/// Begins to freeze the bytes of a file, or goes on with what was begun. `None`: no snapshot needs them.
+pub fn begin(tx: &mut Tx, file: FileId) -> Result<Option<Freezing>, Refusal> {
+    let mut inode = inodes::get(tx, file)?;
+    let newest = past::newest(tx, inode.volume)?;
+    let segments = inode.in_force().count();
+    let cover = past::cover_of(tx, file, &inode, inode.bytes_epoch)?;
+    let before = match inode.freezing.take() {
+        Some(begun) if begun.objects.len() == segments => {
+            if let Some(cover) = cover {
+                extend(tx, file, &inode, begun.data, cover)?;
+                let inode = InodeRecord { bytes_epoch: newest, freezing: Some(begun.clone()), ..inode };
+                inodes::save(tx, file, &inode)?;
+            }
+            return Ok(Some(begun));
+        }
+        // The file was laid out anew since.
+        Some(begun) => {
+            discard(tx, &inode, &begun)?;
+            Some(begun.data)
+        }
+        None if inode.is_frozen() => Some(file),
+        None => None,
+    };
+    if before.is_none() && cover.is_none() {
+        return Ok(None);
+    }
+    let data = FileId(tx.next_number()?);
+    let objects = (0..segments).map(|_| tx.next_number().map(ObjectId)).collect::<Result<_, _>>()?;
+    if let Some(before) = before {
+        rename(tx, file, before, data)?;
+    }
+    match (before, cover) {
+        (Some(_), Some(cover)) => extend(tx, file, &inode, data, cover)?,
+        (None, Some(cover)) => past::keep_bytes(tx, file, &inode, cover, data),
+        (_, None) => {}
+    }
+    if inode.is_frozen() {
+        leave_past(tx, &inode)?;
+        inode.frozen = FileId(0);
+    }
+    let freezing = Freezing { data, objects };
+    tx.set(key::freezing(data), &file);
+    inode.bytes_epoch = newest;
+    inode.freezing = Some(freezing.clone());
+    inodes::save(tx, file, &inode)?;
+    Ok(Some(freezing))
+}
+
+/// Has newer snapshots too see the bytes that are being frozen: nobody could freeze them between.
+fn extend(tx: &mut Tx, file: FileId, inode: &InodeRecord, data: FileId, cover: Cover) -> Result<(), Refusal> {
+    let mut roots = cover.roots.clone();
+    let mut epoch = inode.bytes_epoch;
+    for (row, known) in past::bytes_in(tx, file, data)? {
+        epoch = epoch.min(known.epoch);
+        roots.extend(known.roots);
+        tx.delete(key::kept_for(inode.volume, key::until_in(&row), &row));
+        tx.delete(row);
+    }
+    roots.sort_unstable();
+    roots.dedup();
+    let inode = InodeRecord { bytes_epoch: epoch, ..inode.clone() };
+    past::keep_bytes(tx, file, &inode, Cover { roots, ..cover }, data);
+    Ok(())
+}
+
+/// Ends a freeze: `made` has the columns of each segment whose drives have made their object, or need none.
+/// Does nothing if the freeze was given up meanwhile.
+pub fn end(
+    tx: &mut Tx,
+    file: FileId,
+    freezing: &Freezing,
+    made: &BTreeMap<u32, ColumnMask>,
+) -> Result<(), Refusal> {
+    let mut inode = inodes::get(tx, file)?;
+    if inode.freezing.as_ref() != Some(freezing) {
+        return Ok(());
+    }
+    let set = |segment: &SegmentRecord| made.get(&segment.number).copied().unwrap_or_default();
+    // Drives were told that all ready columns are in the set.
+    let is_whole = inode.in_force().all(|segment| set(segment) == segment.ready());
+    let mut segments: Vec<SegmentRecord> = inode.in_force().cloned().collect();
+    for (segment, &object) in segments.iter_mut().zip(&freezing.objects) {
+        segment.set = set(segment).and(segment.ready());
+        segment.joining = ColumnMask::EMPTY;
+        segment.object = object;
+    }
+    let record = InodeRecord {
+        kind: EntryKind::File,
+        size: inode.size,
+        g: Generation(if is_whole { 1 } else { 2 }),
+        unfenced: !is_whole,
+        frozen: file,
+        segments,
+        ..directory_record(inode.volume, FileId(0), Vec::new(), inode.created_ms)
+    };
+    if let Some(few) = record.segments.iter().find(|segment| segment.set.count() < u32::from(segment.shape.k))
+    {
+        let detail = format!("segment {} of file {file} has too few columns to be frozen", few.number);
+        return Err(Refusal::new(Reason::TooManyAway, detail));
+    }
+    tx.delete(key::freezing(freezing.data));
+    inodes::create(tx, freezing.data, &record)?;
+    past::count(tx, record.volume, |all| {
+        all.past_files += 1;
+        all.past_bytes = all.past_bytes.saturating_add(record.size);
+    })?;
+    inode.freezing = None;
+    Ok(inodes::save(tx, file, &inode)?)
+}
+
+/// Makes a file that loses its last name the frozen file of its own bytes.
+pub fn in_place(tx: &mut Tx, file: FileId, inode: &mut InodeRecord, cover: Cover) -> Result<(), Refusal> {
+    past::keep_bytes(tx, file, inode, cover, file);
+    turn(tx, file, inode)
+}
+
+/// A file whose bytes were to be frozen is removed instead: it becomes the frozen file itself. If it was
+/// written since, that is in it: the snapshot says that the file was late.
+pub fn instead(tx: &mut Tx, file: FileId, inode: &mut InodeRecord) -> Result<(), Refusal> {
+    let Some(begun) = inode.freezing.take() else { return Ok(()) };
+    discard(tx, inode, &begun)?;
+    rename(tx, file, begun.data, file)?;
+    turn(tx, file, inode)
+}
+
+fn turn(tx: &mut Tx, file: FileId, inode: &mut InodeRecord) -> Result<(), Refusal> {
+    if let Some(mut volume) = tx.record::<VolumeRecord>(&key::volume(inode.volume))? {
+        inodes::recount(tx, &mut volume, (0, inode.size), (0, 0));
+    }
+    past::count(tx, inode.volume, |all| {
+        all.past_files += 1;
+        all.past_bytes = all.past_bytes.saturating_add(inode.size);
+    })?;
+    inode.bytes_epoch = past::newest(tx, inode.volume)?;
+    inode.frozen = file;
+    Ok(())
+}
+
+/// A frozen file is one no more: it is open somewhere, or is to be written.
+fn leave_past(tx: &mut Tx, inode: &InodeRecord) -> Result<(), Refusal> {
+    uncount(tx, inode)?;
+    if let Some(mut volume) = tx.record::<VolumeRecord>(&key::volume(inode.volume))? {
+        inodes::recount(tx, &mut volume, (0, 0), (0, inode.size));
+    }
+    Ok(())
+}
+
+/// A frozen file no longer counts as one.
+pub fn uncount(tx: &mut Tx, inode: &InodeRecord) -> Result<(), crate::records::kv::KvError> {
+    past::count(tx, inode.volume, |all| {
+        all.past_files = all.past_files.saturating_sub(1);
+        all.past_bytes = all.past_bytes.saturating_sub(inode.size);
+    })
+}
+
+/// Frees the bytes of a past file that no snapshot sees any more.
+pub fn drop_data(tx: &mut Tx, file: FileId, data: FileId) -> Result<(), Refusal> {
+    if let Some(mut inode) = tx.inode(data)?.filter(InodeRecord::is_frozen) {
+        if !inode.kept {
+            return inodes::free(tx, data, &inode);
+        }
+        leave_past(tx, &inode)?;
+        inode.frozen = FileId(0);
+        return Ok(inodes::save(tx, data, &inode)?);
+    }
+    if let Some(mut inode) = tx.inode(file)?
+        && let Some(begun) = inode.freezing.take_if(|begun| begun.data == data)
+    {
+        discard(tx, &inode, &begun)?;
+        inodes::save(tx, file, &inode)?;
+    }
+    Ok(())
+}
+
+/// Puts what the drives may have made for a freeze that was given up on the removal list.
+fn discard(tx: &mut Tx, inode: &InodeRecord, begun: &Freezing) -> Result<(), Refusal> {
+    tx.delete(key::freezing(begun.data));
+    let mut components = Vec::new();
+    for (segment, &object) in inode.in_force().zip(&begun.objects) {
+        for &drive in &segment.drives {
+            if !inodes::is_replaced(tx, drive)? {
+                components.push((drive, object));
+            }
+        }
+    }
+    let record = RemoveRecord { volume: inode.volume, g: Generation(1) };
+    Ok(inodes::remove_later(tx, begun.data, &components, &record)?)
+}
+
+/// Has rows of `B` name another frozen file.
+fn rename(tx: &mut Tx, file: FileId, before: FileId, after: FileId) -> Result<(), Refusal> {
+    for (row, mut record) in past::bytes_in(tx, file, before)? {
+        record.data = after;
+        tx.set(row, &record);
+    }
+    Ok(())
+}
