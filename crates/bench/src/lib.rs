@@ -10,7 +10,8 @@
 //! [`store`] measures one drive's store against raw files, [`stripes`] the rates that clients get from
 //! several drives, [`small`] the rates of small files, names and pieces, [`promises`] how late reserved rates
 //! are, [`volumes`] the rest of what volumes and drives do; `docs/bench.md` describes each row. The caller
-//! shows the results: [`markdown`] and [`plot`] make documents of a [`Report`], and the others have their own.
+//! shows the results: [`markdown`] and [`plot`] make documents of a [`Report`], and the others have their
+//! own.
 
 mod amplification;
 mod conditions;

@@ -26,7 +26,7 @@ use crate::life::config::Settings;
 use crate::life::latency::Latencies;
 use crate::life::lease::Lease;
 use crate::parity::forwarder::Forwarder;
-use crate::readahead::Readahead;
+use crate::readahead::state::Readahead;
 use crate::readmission::ReadmissionFence;
 use crate::revoked::Revoked;
 use crate::scrub::{Progress, Scrub};

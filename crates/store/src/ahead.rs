@@ -103,8 +103,8 @@ impl Store {
     }
 }
 
-/// Where the unit's bytes `within` that the extent has lie in its segment; with its record's header, if the
-/// extent's first byte is among them. `None`: none of them do.
+/// The place of the unit's bytes `within` that the extent has, in its segment; with its record's header, if
+/// the extent's first byte is among them. `None`: it has none of them.
 fn place(extent: &Extent, within: &Range<u32>) -> Option<Range<u64>> {
     let part = extent.clip(within)?;
     let blocks = (extent.to - extent.from).div_ceil(BLOCK_BYTES) + 1;

@@ -19,7 +19,7 @@ use crate::connections::requests::Requests;
 use crate::core::{Arrival, Core};
 use crate::device::flows::flow_of;
 use crate::device::rail::Turns;
-use crate::readahead::{self, Route};
+use crate::readahead::chunks::{self, Route};
 
 impl Requests {
     /// Answers a short read into `outbox` if that needs no wait. Returns false otherwise: then the request is
@@ -48,7 +48,7 @@ impl Requests {
                 if is_put {
                     // What is to be read ahead for it does not wait until it is needed.
                     let flow = flow_of(&self.core, &verified.capability);
-                    readahead::handle_read(&self.core, &flow, &verified.capability, &facts.map, read);
+                    chunks::handle_read(&self.core, &flow, &verified.capability, &facts.map, read);
                 }
                 is_put
             }
@@ -69,14 +69,14 @@ impl Requests {
         let core = self.core();
         let flow = flow_of(&core, capability);
         let route = facts
-            .map_or(Route::Disk, |facts| readahead::handle_read(&core, &flow, capability, &facts.map, &read));
+            .map_or(Route::Disk, |facts| chunks::handle_read(&core, &flow, capability, &facts.map, &read));
         let reading = Reading { core, flow, g: capability.g, room, read, ticket };
         match route {
             Route::Disk => reading.in_turn(),
-            Route::Memory => reading.from_memory(),
+            Route::Memory => reading.at_once(),
             Route::After(chunk) => {
                 let core = self.core();
-                core.readahead.after(chunk, move || reading.from_memory());
+                core.readahead.after(chunk, move || reading.at_once());
             }
         }
     }
@@ -95,7 +95,7 @@ struct Reading {
 impl Reading {
     /// Reads what should be in memory: that needs no turn at the disk. If it is not there after all, it gets
     /// its turn.
-    fn from_memory(self) {
+    fn at_once(self) {
         drop(host::spawn_blocking(move || {
             let Reading { core, flow, g, room, read, ticket } = self;
             match queries::read_from_memory(&core, room, g, &read) {

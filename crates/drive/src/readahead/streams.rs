@@ -1,4 +1,4 @@
-//! Which reads are sequential, and what to read ahead for them: a machine without files, threads or clocks.
+//! Finds sequential reads, and says what to read ahead for them: a machine without files, threads or clocks.
 //!
 //! # How streams are found
 //!
@@ -33,7 +33,7 @@ const RUN: u32 = 2;
 const STREAMS_MAX: usize = 64;
 /// Reads that are remembered because another may go on there.
 const CANDIDATES_MAX: usize = 64;
-/// Smallest chunk.
+/// Bytes of the smallest chunk.
 const WINDOW_BYTES_MIN: u64 = 256 << 10;
 /// The largest window is so many times the first.
 const FIRST_PART: u64 = 8;
@@ -47,7 +47,7 @@ pub(crate) struct Bounds {
     pub(crate) bytes_max: u64,
 }
 
-/// What a read does whose bytes are in a chunk that has not had its turn at the disk.
+/// Queue of a read whose bytes are in a chunk that has not had its turn at the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Queue {
     /// It waits for the chunk: that is before it in the same queue.
@@ -85,18 +85,18 @@ pub(crate) struct Due {
     pub(crate) with_parity: bool,
 }
 
-/// Where the bytes of a read should be.
+/// Place where the bytes of a read should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     /// On the disk.
     Disk,
-    /// In memory.
+    /// In memory: they were read ahead.
     Memory,
     /// On their way to memory: they are there when this chunk has ended.
     Coming(ChunkId),
 }
 
-/// What follows from a read.
+/// Consequences of a read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) place: Place,
@@ -290,7 +290,8 @@ impl Stream {
         self.chunks.iter_mut().find(|chunk| chunk.id == id)
     }
 
-    /// Where the bytes of a read should be. What it reads from the disk itself is not read ahead any more.
+    /// Returns the place where the bytes of a read should be. If it reads from the disk itself, that is not
+    /// read ahead any more.
     fn handle_read(&mut self, seen: &Seen) -> Place {
         let place = self.place(seen);
         let to = seen.range.end;

@@ -69,7 +69,7 @@ pub(crate) enum Bench {
         braid-lab bench promises --out docs/results"
     )]
     Promises(BenchCluster),
-    /// What volumes and drives do beside moving bytes: reading ahead for many clients
+    /// The work of volumes and drives beside moving bytes: reading ahead for many clients
     #[command(
         after_help = "A manager, a drive and clients run as processes of their own. Disks are modelled, but one that is this machine's memory. docs/bench.md says what each row does.\n\nRows:\n  \
         8 interleaved streams   read in order, cold, from one drive: their sum against one stream\n  \

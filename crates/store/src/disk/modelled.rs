@@ -58,7 +58,7 @@ impl Time for MachineTime {
 pub struct Device {
     cost: DeviceCost,
     busy: Mutex<Busy>,
-    /// What was read ahead.
+    /// Bytes that were read ahead.
     cache: Mutex<Cache>,
     /// Number of the next file that is opened.
     files: AtomicU64,

@@ -1,4 +1,4 @@
-//! What a modelled device has read ahead: the only bytes that are in its page cache.
+//! The bytes that a modelled device has read ahead: no others are in its page cache.
 //!
 //! A long read takes its bytes out again, so that reading a file a second time costs what the first time did.
 //! Short reads leave them: a record's header is read together with the first of the bytes behind it. What is
