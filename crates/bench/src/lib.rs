@@ -9,8 +9,9 @@
 //!
 //! [`store`] measures one drive's store against raw files, [`stripes`] the rates that clients get from
 //! several drives, [`small`] the rates of small files, names and pieces, [`promises`] how late reserved rates
-//! are; `docs/bench.md` describes each row. The caller shows the results: [`markdown`] and [`plot`] make
-//! documents of a [`Report`], and the others have their own.
+//! are, [`volumes`] the rest of what volumes and drives do; `docs/bench.md` describes each row. The caller
+//! shows the results: [`markdown`] and [`plot`] make documents of a [`Report`], and the others have their
+//! own.
 
 mod amplification;
 mod conditions;
@@ -38,6 +39,7 @@ mod stats;
 pub mod store;
 pub mod stripes;
 mod subject;
+pub mod volumes;
 
 pub use conditions::Conditions;
 pub use error::Error;

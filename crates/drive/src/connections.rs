@@ -8,6 +8,7 @@ pub(crate) mod facts;
 pub(crate) mod manage;
 pub(crate) mod outbox;
 pub(crate) mod queries;
+pub(crate) mod reads;
 pub(crate) mod reply;
 pub(crate) mod requests;
 pub(crate) mod room;

@@ -26,6 +26,7 @@ use crate::life::config::Settings;
 use crate::life::latency::Latencies;
 use crate::life::lease::Lease;
 use crate::parity::forwarder::Forwarder;
+use crate::readahead::state::Readahead;
 use crate::readmission::ReadmissionFence;
 use crate::revoked::Revoked;
 use crate::scrub::{Progress, Scrub};
@@ -47,6 +48,7 @@ pub(crate) struct Core {
     /// The turn of each payload at the rail; `None`: its rate is not known.
     pub(crate) rails: Option<Rails>,
     pub(crate) figures: Figures,
+    pub(crate) readahead: Readahead,
     pub(crate) readmission: ReadmissionFence,
     pub(crate) room: PeerSlots,
     pub(crate) forwarder: Forwarder,
@@ -91,6 +93,8 @@ pub(crate) struct Figures {
     pub(crate) read_bytes: AtomicU64,
     /// Part of `read_bytes` that was sent from the page cache by sendfile; the rest was copied.
     pub(crate) sent_bytes: AtomicU64,
+    /// Bytes that were read ahead from the disk.
+    pub(crate) ahead_bytes: AtomicU64,
     pub(crate) written_bytes: AtomicU64,
     pub(crate) refused: AtomicU64,
 }
@@ -123,6 +127,7 @@ impl Core {
             rails: Rails::new(&gate, settings.rail_bytes_per_second),
             gate,
             figures: Figures::default(),
+            readahead: Readahead::new(settings.read_ahead_bytes),
             readmission,
             room,
             forwarder,

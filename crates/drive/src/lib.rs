@@ -16,8 +16,8 @@
 //! as they are done; `requests`, `manage`, `steps` and `queries` carry them out. `debts` records what is owed
 //! to which sister, `forward` pays it, and `sisters` has the sisters' addresses. `startup_identity` decides
 //! which drive a directory is; `join` and `heartbeat` are the drive's side of its sessions with the manager.
-//! `serve` runs the drive from start to stop; `scrub` verifies stored units; `damage` has damaged ones
-//! repaired.
+//! `readahead` reads ahead for sequential readers. `serve` runs the drive from start to stop; `scrub`
+//! verifies stored units; `damage` has damaged ones repaired.
 
 mod calibration;
 mod connections;
@@ -31,6 +31,7 @@ pub mod life;
 #[cfg(feature = "simulated")]
 pub mod medium;
 mod parity;
+mod readahead;
 mod readmission;
 mod revoked;
 mod scrub;
@@ -41,6 +42,6 @@ pub use connections::sending::Sending;
 pub use damage::{Damage, DamagedPart};
 pub use error::DriveError;
 pub use life::clock::Clock;
-pub use life::config::{CAPACITY_BYTES_MIN, Config, SCRUB_RATE, Settings};
+pub use life::config::{CAPACITY_BYTES_MIN, Config, READ_AHEAD_BYTES, SCRUB_RATE, Settings};
 pub use life::identity::holds_drive;
 pub use life::serve::{Ready, run, run_all};

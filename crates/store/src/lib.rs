@@ -18,6 +18,7 @@
 //! The format is documented in `docs/format-store.md`; `format` is its code. One thread per store (the
 //! committer) writes; any number of threads read.
 
+mod ahead;
 #[cfg(any(test, feature = "bench"))]
 pub mod bench;
 mod checkpoint;
@@ -51,6 +52,7 @@ mod threads;
 mod turns;
 mod view;
 
+pub use ahead::{Stretch, Wanted};
 pub use commit_delay::CommitTotals;
 pub use crc::{BLOCK_BYTES, block_count, block_crcs, crc32c};
 pub use disk_reads::DiskReads;

@@ -92,6 +92,18 @@ pub enum Work {
         depth: u32,
         seed: u64,
     },
+    /// Reads pieces at random offsets, aligned to their length.
+    Pieces {
+        /// Bytes of the file.
+        within: u64,
+        /// Bytes of a piece.
+        piece_bytes: u64,
+        /// Number of pieces.
+        pieces: u64,
+        /// Pieces in flight.
+        depth: u32,
+        seed: u64,
+    },
     /// Overwrites a piece at every multiple of `every_bytes`.
     Spread {
         /// Bytes of the file.
@@ -341,6 +353,15 @@ fn plan(work: &Work) -> Plan {
             };
             rolling((0..pieces).map(&mut request).collect(), depth, Way::Writes)
         }
+        Work::Pieces { within, piece_bytes, pieces, depth, seed } => {
+            let mut random = Random(seed);
+            let request = |_| {
+                let offset = random.below(within / piece_bytes) * piece_bytes;
+                Request { offset, bytes: piece_bytes, memory: 0 }
+            };
+            let requests = (0..pieces).map(request).collect();
+            Plan { requests, memory: Vec::new(), way: Way::Reads, depth, pace: Pace::Rolling }
+        }
         Work::Spread { within, piece_bytes, every_bytes } => {
             let request = |index| Request { offset: index * every_bytes, bytes: piece_bytes, memory: 0 };
             rolling((0..within / every_bytes).map(request).collect(), 4, Way::Writes)
@@ -399,6 +420,11 @@ mod tests {
         for request in plan(&work).requests {
             assert!(request.offset % 4096 == 0 && request.offset + request.bytes <= 1 << 20);
         }
+        let read =
+            plan(&Work::Pieces { within: 1 << 20, piece_bytes: 4096, pieces: 500, depth: 16, seed: 3 });
+        assert!(
+            read.requests.iter().all(|read| read.offset % 4096 == 0 && read.offset + read.bytes <= 1 << 20)
+        );
         let spread = plan(&Work::Spread { within: 100 << 20, piece_bytes: 1 << 20, every_bytes: 25 << 20 });
         let offsets: Vec<u64> = spread.requests.iter().map(|request| request.offset >> 20).collect();
         assert_eq!(offsets, [0, 25, 50, 75]);

@@ -140,11 +140,15 @@ pub struct DriveOptions {
     #[arg(long, value_enum, default_value_t, value_name = "WAY")]
     pub(crate) send: Way,
     /// Make the disk as slow as a modelled device, for tests and measurements: each read and sync takes the
-    /// device's time, and nothing comes from the page cache.
+    /// device's time, and nothing comes from the page cache but what was read ahead.
     /// `spindle,op=8ms,read=200MB/s,write=180MB/s,sync=1ms` has one head,
     /// `flash,iops=20000,read=1GB/s,write=500MB/s,sync=100us` does operations and bytes at the same time
     #[arg(long, value_name = "MODEL")]
     pub(crate) disk_model: Option<DiskModel>,
+    /// Bytes of the page cache that are read ahead of clients that read in order, of all together; 0 for none
+    /// [default: 128M]
+    #[arg(long, value_parser = size::parse, value_name = "SIZE")]
+    pub(crate) read_ahead: Option<u64>,
     /// Rate of the drive's rail, the network path that it serves by, such as 10Gbit/s, on the wire; without
     /// it no rate of the rail is promised
     #[arg(long, value_parser = rail, value_name = "RATE")]
@@ -194,6 +198,11 @@ impl DriveOptions {
         Ok(DriveOptions { rail: Some(bytes_per_second), ..self })
     }
 
+    /// The same with this many bytes read ahead; 0: none.
+    pub fn reading_ahead(self, bytes: u64) -> DriveOptions {
+        DriveOptions { read_ahead: Some(bytes), ..self }
+    }
+
     /// Returns the choice in the drive's own type.
     pub(crate) fn sending(self) -> Sending {
         match self.send {
@@ -216,9 +225,10 @@ impl DriveOptions {
             Way::Sendfile => Some("--send=sendfile".to_owned()),
         };
         let model = self.disk_model.map(|model| format!("--disk-model={model}"));
+        let ahead = self.read_ahead.map(|bytes| format!("--read-ahead={bytes}"));
         let rail = self.rail.map(|bytes| format!("--rail={bytes}B/s"));
         let still = self.no_calibration.then(|| "--no-calibration".to_owned());
-        send.into_iter().chain(model).chain(rail).chain(still).collect()
+        send.into_iter().chain(model).chain(ahead).chain(rail).chain(still).collect()
     }
 }
 

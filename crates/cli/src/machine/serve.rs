@@ -55,6 +55,7 @@ pub(crate) async fn drive(serve: DriveServe) -> Result<(), Failure> {
     config.settings.scrub_rate = serve.scrub_rate;
     config.settings.clean_share_percent = serve.clean_share;
     config.settings.sending = serve.options.sending();
+    config.settings.read_ahead_bytes = serve.options.read_ahead.unwrap_or(braid_drive::READ_AHEAD_BYTES);
     config.settings.disk_model = serve.options.device();
     config.settings.calibrate = !serve.options.no_calibration;
     config.settings.rail_bytes_per_second = serve.options.rail.unwrap_or_default();

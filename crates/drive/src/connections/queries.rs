@@ -62,27 +62,52 @@ pub(crate) fn not_caught_up(core: &Core, facts: Option<&StoredFacts>, read: &Rea
 /// is the capability's generation. Also returns true if the disk had nothing to do for it.
 pub(crate) fn read(core: &Core, room: Room, g: Generation, read: &Read) -> (Answer, bool) {
     let began = Instant::now();
-    let place = (read.at.partition, read.at.object, read.unit);
-    let failed = |error: &Error| {
-        if matches!(error, Error::Damaged { .. } | Error::Io { .. }) {
-            core.damage.doubt(place);
-        }
-        (Answer::refused(g, refusal(error)), false)
-    };
-    let mut view = match view(core, read) {
+    let view = match view(core, read) {
         Ok(view) => view,
-        Err(error) => return failed(&error),
+        Err(error) => return (failed(core, g, read, &error), false),
     };
     // The object may have been fenced since the request was checked.
     if view.g != g {
         let detail = format!("the drive's generation of the object is {}: ask the manager", view.g);
         return (Answer::refused(view.g, Refusal::new(Reason::StaleGeneration, detail)), true);
     }
+    let is_cached = view.stored_bytes() == 0 || view.is_resident();
+    match filled(core, room, view, is_cached) {
+        Ok(answer) => {
+            core.note_latency(Timed::Read, began);
+            (answer, is_cached)
+        }
+        Err(error) => (failed(core, g, read, &error), false),
+    }
+}
+
+/// As [`read`], if all bytes are in memory, and nothing need be waited for; otherwise the room is given back.
+pub(crate) fn read_from_memory(core: &Core, room: Room, g: Generation, read: &Read) -> Result<Answer, Room> {
+    let began = Instant::now();
+    let Some(view) = view_at_once(core, read).filter(|view| view.g == g) else { return Err(room) };
+    // What the view holds itself is no place in a file.
+    if !view.pieces().is_empty() && !view.is_resident() {
+        return Err(room);
+    }
+    let answer = filled(core, room, view, true);
+    core.note_latency(Timed::Read, began);
+    Ok(answer.unwrap_or_else(|error| failed(core, g, read, &error)))
+}
+
+/// The refusal of a read whose bytes could not be read, which may be damaged.
+fn failed(core: &Core, g: Generation, read: &Read, error: &Error) -> Answer {
+    if matches!(error, Error::Damaged { .. } | Error::Io { .. }) {
+        core.damage.doubt((read.at.partition, read.at.object, read.unit));
+    }
+    Answer::refused(g, refusal(error))
+}
+
+/// The answer of a view, with its bytes or their places; `is_cached`: they are in the page cache.
+fn filled(core: &Core, room: Room, mut view: View, is_cached: bool) -> Result<Answer, Error> {
     let bytes = view.stored_bytes();
-    let is_cached = bytes == 0 || view.is_resident();
     let payload = if bytes == 0 {
         Payload::Empty
-    } else if is_cached && room.sendfile_min.is_some_and(|min| bytes >= min) {
+    } else if is_cached && !view.pieces().is_empty() && room.sendfile_min.is_some_and(|min| bytes >= min) {
         Figures::add(&core.figures.sent_bytes, u64::from(bytes));
         Payload::Files { pieces: view.pieces(), _share: room.share }
     } else {
@@ -91,17 +116,14 @@ pub(crate) fn read(core: &Core, room: Room, g: Generation, read: &Read) -> (Answ
         let is_timed = !is_cached && !view.pieces().is_empty();
         let from_disk = if is_timed { core.reads_from_disk() } else { None };
         let reading = Instant::now();
-        if let Err(error) = view.read_exact_into(buffer.fill()) {
-            return failed(&error);
-        }
+        view.read_exact_into(buffer.fill())?;
         if let Some(in_flight) = from_disk {
             core.note_disk_read(reading, in_flight);
         }
         Payload::Memory(buffer)
     };
-    core.note_latency(Timed::Read, began);
     Figures::add(&core.figures.read_bytes, u64::from(bytes));
-    (Answer { g, reply: reply_of(&mut view).into(), payload, turns: None }, is_cached)
+    Ok(Answer { g: view.g, reply: reply_of(&mut view).into(), payload, turns: None })
 }
 
 /// Answers a read into `outbox` if that needs no wait, neither for the disk nor for a lock that is held for
@@ -109,22 +131,7 @@ pub(crate) fn read(core: &Core, room: Room, g: Generation, read: &Read) -> (Answ
 pub(crate) fn read_at_once(core: &Core, verified: &Verified, read: &Read, outbox: &mut Outbox) -> bool {
     let began = Instant::now();
     let g = verified.capability.g;
-    let want = match read.want {
-        Want::Newest => braid_store::Want::Newest,
-        Want::Settled => braid_store::Want::Settled,
-        Want::Exactly => return false,
-    };
-    let partition = read.at.partition;
-    let object = read.at.object;
-    // Looked up first, as in `view`.
-    let shown = forward::shown(core, (partition, object, read.unit));
-    let Ok(mut view) = core.store.read_at_once(partition, object, read.unit, read.from..read.to, want) else {
-        return false;
-    };
-    if view.g != g || shown.is_some_and(|shown| shown > view.version) {
-        return false;
-    }
-    view.pending |= shown.is_some();
+    let Some(mut view) = view_at_once(core, read).filter(|view| view.g == g) else { return false };
     let bytes = view.stored_bytes();
     let answer = DriveReply::from(reply_of(&mut view));
     let is_put = outbox.put_read(&verified.seal, g, &answer, bytes, |to| view.read_at_once_into(to).is_ok());
@@ -133,6 +140,26 @@ pub(crate) fn read_at_once(core: &Core, verified: &Verified, read: &Read, outbox
         Figures::add(&core.figures.read_bytes, u64::from(bytes));
     }
     is_put
+}
+
+/// The view of a read, if it needs no wait and no choice between versions.
+fn view_at_once(core: &Core, read: &Read) -> Option<View> {
+    let want = match read.want {
+        Want::Newest => braid_store::Want::Newest,
+        Want::Settled => braid_store::Want::Settled,
+        Want::Exactly => return None,
+    };
+    let partition = read.at.partition;
+    let object = read.at.object;
+    // Looked up first, as in `view`.
+    let shown = forward::shown(core, (partition, object, read.unit));
+    let range = read.from..read.to;
+    let mut view = core.store.read_at_once(partition, object, read.unit, range, want).ok()?;
+    if shown.is_some_and(|shown| shown > view.version) {
+        return None;
+    }
+    view.pending |= shown.is_some();
+    Some(view)
 }
 
 /// The reply that describes the bytes of a view.

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use braid_layout::{ClientId, Generation, OperationNumber};
 use braid_schedule::{Direction, Flow};
-use braid_store::{Body, DiskReads, Mutation, MutationOutcome, Rejected, Reply, Standing};
+use braid_store::{Body, Mutation, MutationOutcome, Rejected, Reply, Standing};
 use braid_transport::{Receiver, TransportError, host};
 use braid_wire::authorise::{ObjectFacts, Verified, needs};
 use braid_wire::capability::Rights;
-use braid_wire::data::{Absent, DriveRequest, FenceRule, Read, Retire, StripeWrite, Written};
+use braid_wire::data::{Absent, DriveRequest, FenceRule, Retire, StripeWrite, Written};
 use braid_wire::{Capability, Reason, Refusal};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -24,13 +24,11 @@ use crate::connections::buffers::{Connection, Share};
 use crate::connections::convert::{self, ObjectRef};
 use crate::connections::facts::{Objects, StoredFacts};
 use crate::connections::manage;
-use crate::connections::outbox::{self, Outbox};
 use crate::connections::queries::{self, Room};
 use crate::connections::reply::Answer;
 use crate::core::{Arrival, Core, Figures, Timed};
 use crate::damage_checks;
 use crate::device::flows::{flow_of, is_promised};
-use crate::device::rail::Turns;
 use crate::parity::forward;
 use crate::revoked::Revoked;
 
@@ -45,12 +43,12 @@ const LOOK_BYTES: u64 = 4096;
 
 /// The requests of one connection.
 pub(crate) struct Requests {
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
     buffers: Arc<Connection>,
     /// Buffers of requests under a promise.
     promised_buffers: Arc<Connection>,
     /// Reads of this many bytes or more are sent by `sendfile` where possible; `None`: none are.
-    sendfile_min: Option<u32>,
+    pub(crate) sendfile_min: Option<u32>,
     pub(crate) objects: Objects,
 }
 
@@ -59,7 +57,9 @@ impl Requests {
     pub(crate) fn new(core: Arc<Core>, is_local: bool) -> Requests {
         let buffers = Arc::new(core.pool.connection());
         let promised_buffers = Arc::new(core.promised_pool.connection());
-        let sendfile_min = core.settings.sending.bytes_min(is_local);
+        // A modelled disk has no file of the system.
+        let is_real = core.settings.disk_model.is_none();
+        let sendfile_min = core.settings.sending.bytes_min(is_local).filter(|_| is_real);
         Requests { core, buffers, promised_buffers, sendfile_min, objects: Objects::default() }
     }
 
@@ -125,7 +125,7 @@ impl Requests {
                 let buffers = Arc::clone(self.buffers_of(&flow, Direction::Read));
                 if let Some((share, ticket)) = self.share(&buffers, read.to - read.from, ticket).await {
                     let room = Room { buffers, share, sendfile_min: self.sendfile_min };
-                    self.read(flow, capability.g, room, read, ticket);
+                    self.read(&capability, facts.as_ref(), room, read, ticket);
                 }
             }
             R::StripeWrite(write) => match facts {
@@ -175,36 +175,8 @@ impl Requests {
         Ok(())
     }
 
-    /// Answers a short read into `outbox` if that needs no wait. Returns false otherwise: then the request is
-    /// to be carried out like any other, which also gives the reason of any refusal.
-    pub(crate) fn answer_at_once(
-        &mut self,
-        verified: &Verified,
-        arrival: &Arrival,
-        outbox: &mut Outbox,
-    ) -> bool {
-        let DriveRequest::Read(read) = &verified.request else { return false };
-        let bytes = read.to.saturating_sub(read.from);
-        // Where the rail is shared, every answer waits for its turn.
-        if self.core.rails.is_some()
-            || bytes > outbox::PAYLOAD_BYTES_MAX
-            || self.sendfile_min.is_some_and(|min| bytes >= min)
-        {
-            return false;
-        }
-        if self.serving(verified, arrival).is_err() {
-            return false;
-        }
-        match self.examine(verified, (read.at.partition, read.at.object)) {
-            Ok(Some(facts)) if queries::not_caught_up(&self.core, Some(&facts), read).is_none() => {
-                queries::read_at_once(&self.core, verified, read, outbox)
-            }
-            _ => false,
-        }
-    }
-
     /// Checks that the drive may take requests now, and that the manager that sent this one still leads.
-    fn serving(&self, verified: &Verified, arrival: &Arrival) -> Result<(), Refusal> {
+    pub(crate) fn serving(&self, verified: &Verified, arrival: &Arrival) -> Result<(), Refusal> {
         match &arrival.serving {
             Ok(()) => {}
             // A drive that returned is fenced before it gets a lease.
@@ -218,7 +190,11 @@ impl Requests {
     }
 
     /// Facts about the object, if it exists and the request fits it; otherwise the refusal.
-    fn examine(&mut self, verified: &Verified, place: ObjectRef) -> Result<Option<StoredFacts>, Box<Answer>> {
+    pub(crate) fn examine(
+        &mut self,
+        verified: &Verified,
+        place: ObjectRef,
+    ) -> Result<Option<StoredFacts>, Box<Answer>> {
         use DriveRequest as R;
         let (request, rules) = (&verified.request, verified.request.rules());
         let refused = |g, refusal| Err(Box::new(Answer::refused(g, refusal)));
@@ -411,35 +387,6 @@ impl Requests {
         if is_promised(&self.core, flow, direction) { &self.promised_buffers } else { &self.buffers }
     }
 
-    /// Reads when it is this request's turn, in a thread.
-    fn read(&self, flow: Flow, g: Generation, room: Room, read: Read, ticket: Ticket) {
-        ticket.waits();
-        let core = self.core();
-        let bytes = u64::from(read.to - read.from);
-        let range = read.from..read.to;
-        // A parity unit has as many places as deltas that are not folded in yet.
-        let newest = core.store.disk_reads(read.at.partition, read.at.object, read.unit, &range);
-        let disk = newest.unwrap_or(DiskReads { reads: 1, bytes });
-        self.core.gate.enter_reads(flow, bytes, disk, move |slot| {
-            host::spawn_blocking(move || {
-                let (answer, was_cached) = queries::read(&core, room, g, &read);
-                if was_cached {
-                    slot.did_nothing();
-                } else {
-                    drop(slot);
-                }
-                let bytes = answer.payload.bytes();
-                match &core.rails {
-                    Some(rails) if bytes > 0 => {
-                        let turns = rails.outward.turns(flow, bytes);
-                        tokio::spawn(answer_in_turns(ticket, answer, turns));
-                    }
-                    _ => ticket.answer(answer),
-                }
-            });
-        });
-    }
-
     /// Runs `work`, which may read a little, in a thread when it is this request's turn.
     pub(crate) fn look(
         &self,
@@ -570,14 +517,6 @@ impl Requests {
         let wait = Some(2 * self.core.settings.store_wait);
         let queue = move || drop(store.submit_within(mutation, reply, wait, &still));
         let _ = host::spawn_blocking(queue).await;
-    }
-}
-
-/// Answers when the first piece of the payload has its turn at the rail. Without one the ticket is dropped,
-/// which refuses the request.
-async fn answer_in_turns(ticket: Ticket, answer: Answer, mut turns: Turns) {
-    if turns.first().await.is_ok() {
-        ticket.answer(Answer { turns: Some(turns), ..answer });
     }
 }
 

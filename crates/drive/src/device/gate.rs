@@ -32,6 +32,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const ENDED_KEPT_NS: u64 = 600_000_000_000;
 /// Ended reservations that are remembered at most; the latest are.
 const ENDED_MAX: usize = 65_536;
+/// Time after the last request under a promise for which the drive is taken to keep promises.
+const PROMISES_KEPT_NS: u64 = 10_000_000_000;
 /// Difference of the manager's clock beyond which the ends of promises are reckoned anew.
 const CLOCKS_APART_MS: u64 = 100;
 
@@ -80,6 +82,8 @@ struct State {
     /// Reservations that have ended although capabilities promise their rates, with the time until which they
     /// are remembered.
     ended: BTreeMap<ReservationId, u64>,
+    /// Time of the last request under a promise.
+    promised_ns: Option<u64>,
     /// Milliseconds by which the manager's clock is ahead of the scheduler's.
     manager_ahead_ms: u64,
     /// A thread is beginning what may go: it also begins what may go meanwhile.
@@ -124,6 +128,7 @@ impl Gate {
                 writes: 0,
                 is_closed: false,
                 ended: BTreeMap::new(),
+                promised_ns: None,
                 manager_ahead_ms: 0,
                 is_turning: false,
             }),
@@ -194,6 +199,13 @@ impl Gate {
     /// Returns true if this promise has ended before its time.
     pub(crate) fn is_ended(&self, id: ReservationId) -> bool {
         self.state().ended.contains_key(&id)
+    }
+
+    /// Returns true if requests under promises came in the last seconds: what takes longer than the usual
+    /// operations would make them late.
+    pub(crate) fn keeps_promises(&self) -> bool {
+        let now = self.now_ns();
+        self.state().promised_ns.is_some_and(|last| now.saturating_sub(last) < PROMISES_KEPT_NS)
     }
 
     /// Figures of reservations that the scheduler knows, at most `count` of them.
@@ -279,7 +291,7 @@ impl Gate {
         disk: DiskReads,
         begin: impl FnOnce(Slot) + Send + 'static,
     ) {
-        let cost_ns = self.state().reads_ns(disk);
+        let cost_ns = reads_ns(&self.cost(), disk);
         self.enter_at(Entry { flow, direction: Direction::Read, bytes, cost_ns, goes_on: None }, begin);
     }
 
@@ -294,6 +306,9 @@ impl Gate {
         if state.is_closed {
             drop(state);
             return drop(item);
+        }
+        if matches!(flow, Flow::Reserved { promise, .. } if promise.rate > 0 && now < promise.until_ns) {
+            state.promised_ns = Some(now);
         }
         let submitted =
             state.scheduler.submit_since(now, came, Request { flow, direction, bytes, cost_ns, item });
@@ -388,18 +403,18 @@ impl State {
             }
         }
     }
-
-    /// Device time of these reads, each of which is taken for one of their average size.
-    fn reads_ns(&self, disk: DiskReads) -> u64 {
-        let reads = disk.reads.max(1);
-        self.cost.time_ns(Direction::Read, disk.bytes.div_ceil(reads)).saturating_mul(reads)
-    }
 }
 
 impl Slot {
     /// The disk did nothing for the request after all: its bytes were in memory.
     pub(crate) fn did_nothing(mut self) {
         self.actual = Some(Actual { bytes: 0, cost_ns: 0 });
+    }
+
+    /// These are the reads that the disk did for the request after all.
+    pub(crate) fn did_reads(mut self, disk: DiskReads) {
+        let cost_ns = if disk.reads == 0 { 0 } else { reads_ns(&self.gate.cost(), disk) };
+        self.actual = Some(Actual { bytes: disk.bytes, cost_ns });
     }
 }
 
@@ -424,6 +439,12 @@ impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         self.0.close();
     }
+}
+
+/// Device time of these reads, each of which is taken for one of their average size.
+pub(crate) fn reads_ns(cost: &DeviceCost, disk: DiskReads) -> u64 {
+    let reads = disk.reads.max(1);
+    cost.time_ns(Direction::Read, disk.bytes.div_ceil(reads)).saturating_mul(reads)
 }
 
 fn config(cost: &DeviceCost, reads_max: usize) -> Config {
@@ -574,6 +595,27 @@ mod tests {
         let slots = enter(&gate, client(1), 1);
         slots.try_iter().for_each(Slot::did_nothing);
         assert_eq!(reads_in_flight(&gate), Some(0));
+    }
+
+    #[tokio::test]
+    async fn promises_are_kept_while_requests_come_under_them() {
+        let gate = gate();
+        let come = |rate, until_ns| {
+            let promise = braid_schedule::Promise {
+                direction: Direction::Read,
+                rate,
+                burst: MIB,
+                operation_bytes: MIB,
+                operation_ns: 10_000_000,
+                until_ns,
+            };
+            drop(enter(&gate, Flow::Reserved { reservation: 1, tenant: 1, promise }, 1));
+            gate.keeps_promises()
+        };
+        drop(enter(&gate, client(1), 1));
+        assert!(!gate.keeps_promises());
+        assert!(!come(0, u64::MAX) && !come(MIB, 0), "nothing is promised any more");
+        assert!(come(MIB, u64::MAX));
     }
 
     #[tokio::test]

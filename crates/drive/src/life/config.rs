@@ -19,6 +19,9 @@ pub const CAPACITY_BYTES_MIN: u64 = 1 << 20;
 /// The default rate of a drive's own scrub, in bytes a second.
 pub const SCRUB_RATE: u64 = 8 << 20;
 
+/// The default bytes that are read ahead of a drive's sequential readers.
+pub const READ_AHEAD_BYTES: u64 = 128 << 20;
+
 /// One drive: one directory, one store, one address. A process may run several.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -81,6 +84,9 @@ pub struct Settings {
     /// Bytes a second that the drive's own scrub reads; 0: it runs none. Default 8 MiB: about 700 GB a day, a
     /// load that no disk notices. While clients read or write, it uses a quarter of that.
     pub scrub_rate: u64,
+    /// Bytes of the page cache that are read ahead of sequential readers, of all together; 0: nothing is.
+    /// Default [`READ_AHEAD_BYTES`].
+    pub read_ahead_bytes: u64,
     /// Modelled device whose time the drive's disk takes; `None`: the disk is as fast as it is.
     pub disk_model: Option<Arc<Device>>,
     /// True if a start without a known cost of the disk measures it, which takes up to 0.3 s. Default: no.
@@ -110,6 +116,7 @@ impl Default for Settings {
             clean_share_percent: Options::default().clean_share_percent,
             sending: Sending::Auto,
             scrub_rate: SCRUB_RATE,
+            read_ahead_bytes: READ_AHEAD_BYTES,
             disk_model: None,
             calibrate: false,
             rail_bytes_per_second: 0,

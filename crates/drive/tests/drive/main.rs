@@ -1,5 +1,6 @@
 //! A drive, as its peers, its manager and its operator meet it.
 
+mod ahead;
 mod at_once;
 mod caught_up;
 mod joining;

@@ -69,6 +69,18 @@ pub(crate) enum Bench {
         braid-lab bench promises --out docs/results"
     )]
     Promises(BenchCluster),
+    /// The work of volumes and drives beside moving bytes: reading ahead for many clients
+    #[command(
+        after_help = "A manager, a drive and clients run as processes of their own. Disks are modelled, but one that is this machine's memory. docs/bench.md says what each row does.\n\nRows:\n  \
+        8 interleaved streams   read in order, cold, from one drive: their sum against one stream\n  \
+        of the disk             their sum against the disk's own rate\n  \
+        one stream              with read-ahead against without\n  \
+        random 4 KiB reads      with read-ahead against without: it must not cost anything\n\n\
+        It needs 3 GiB free in the directory (1 GiB with --quick) and a few minutes. It ends its processes and removes its files, also on Ctrl-C.\n\nExamples:\n  \
+        braid-lab bench volumes\n  braid-lab bench volumes --quick --json\n  braid-lab bench volumes --only spindle\n  \
+        braid-lab bench volumes --out docs/results"
+    )]
+    Volumes(BenchCluster),
     /// Measure what the parts of a cluster cost on this machine, in the form that `braid sim` takes
     #[command(
         after_help = "Five drives (raid5 4+1) and a client run as processes of their own for half a minute. Processor time for bytes and messages is counted; a disk's rates are those of plain files; what a message's way and a commit take is what is left of a small operation's time when it is simulated without them.\n\nThe output is the [parts] of a spec (docs/sim.md).\n\nExamples:\n  \

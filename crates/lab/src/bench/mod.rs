@@ -10,6 +10,7 @@ pub(crate) mod promises;
 mod run;
 pub(crate) mod small;
 pub(crate) mod stripes;
+pub(crate) mod volumes;
 
 use std::path::PathBuf;
 use std::sync::Arc;

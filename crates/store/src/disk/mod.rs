@@ -13,6 +13,7 @@ mod directory;
 #[cfg(any(test, feature = "faulty-disk"))]
 pub mod memory;
 pub mod modelled;
+mod modelled_cache;
 pub mod private;
 pub(crate) mod residency;
 pub(crate) mod salvage_read;
@@ -30,6 +31,8 @@ pub use residency::is_residency_told;
 
 /// The most buffers of one vectored write (Linux allows 1024).
 const VECTORS_MAX: usize = 1024;
+/// Bytes of the buffer through which a file is read ahead.
+const AHEAD_BUFFER_BYTES: u64 = 256 << 10;
 
 /// A directory with a store's files.
 pub trait Disk: fmt::Debug + Send + Sync {
@@ -138,6 +141,28 @@ pub trait DiskFile: fmt::Debug + Send + Sync {
     /// Returns true if a whole range of bytes can be read without waiting for the medium, as far as the
     /// system tells.
     fn is_cached(&self, range: Range<u64>) -> bool;
+
+    /// Tell the medium that a range of bytes will be read ahead, without waiting for it. Best effort: it
+    /// cannot fail.
+    fn will_read(&self, _range: Range<u64>) {}
+
+    /// Have a range of bytes read into the system's cache, and wait for the medium. What is behind the file's
+    /// end is left out. The bytes are copied to nowhere: a system counts pages as cached that are still on
+    /// their way, and tells of no other way to wait for them.
+    fn read_ahead(&self, range: Range<u64>) -> io::Result<()> {
+        let mut buffer = vec![0; usize::try_from(AHEAD_BUFFER_BYTES).expect("small")];
+        let mut at = range.start;
+        while at < range.end {
+            let most = usize::try_from((range.end - at).min(AHEAD_BUFFER_BYTES)).expect("small");
+            match self.read_at(&mut buffer[..most], at) {
+                Ok(0) => break,
+                Ok(bytes) => at += u64::try_from(bytes).expect("a length"),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
 
     /// Start writing a range of bytes to the medium without waiting for it, so that the next sync has less to
     /// do. Nothing is durable by it. An error is a write error, and may be the only report of it: if there is

@@ -3,7 +3,7 @@
 //! All files of the disk share one [`Device`], which does one thing after another: a thread that reads or
 //! syncs sleeps until the device would be done. Bytes that are written cost their time when they go to the
 //! medium, once: at [`DiskFile::start_writing`] or at the sync. Nothing comes from the page cache, as the
-//! modelled device would have to read it.
+//! modelled device would have to read it, but what was read ahead: that was paid for, as one operation each.
 //!
 //! It limits, and cannot make a disk faster: what the disk below takes longer than the model counts.
 
@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use braid_schedule::{Charge, DeviceCost, Direction};
 
+use super::modelled_cache::Cache;
 use super::{Disk, DiskFile, FileIdentity, Named, Space};
 use crate::mutex::Mutex;
 
@@ -57,6 +58,10 @@ impl Time for MachineTime {
 pub struct Device {
     cost: DeviceCost,
     busy: Mutex<Busy>,
+    /// Bytes that were read ahead.
+    cache: Mutex<Cache>,
+    /// Number of the next file that is opened.
+    files: AtomicU64,
     time: Box<dyn Time>,
 }
 
@@ -75,7 +80,8 @@ impl Device {
 
     /// A device in another time.
     pub fn in_time(cost: DeviceCost, time: Box<dyn Time>) -> Device {
-        Device { cost, busy: Mutex::default(), time }
+        let cache = Mutex::default();
+        Device { cost, busy: Mutex::default(), cache, files: AtomicU64::new(0), time }
     }
 
     pub fn cost(&self) -> &DeviceCost {
@@ -122,7 +128,9 @@ impl<D: Disk> Modelled<D> {
     }
 
     fn file(&self, inner: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
-        Arc::new(ModelledFile { inner, device: Arc::clone(&self.device), unwritten: AtomicU64::new(0) })
+        let number = self.device.files.fetch_add(1, Ordering::Relaxed);
+        let device = Arc::clone(&self.device);
+        Arc::new(ModelledFile { inner, device, number, unwritten: AtomicU64::new(0) })
     }
 }
 
@@ -176,6 +184,8 @@ impl<D: Disk> Disk for Modelled<D> {
 struct ModelledFile {
     inner: Arc<dyn DiskFile>,
     device: Arc<Device>,
+    /// Identifies the open file in the device's cache.
+    number: u64,
     /// Bytes written through this file that the device was not charged for.
     unwritten: AtomicU64,
 }
@@ -191,6 +201,12 @@ impl ModelledFile {
         }
     }
 
+    /// The part of a range that the file has.
+    fn present(&self, range: Range<u64>) -> io::Result<Range<u64>> {
+        let end = range.end.min(self.inner.length()?);
+        Ok(range.start.min(end)..end)
+    }
+
     fn synced(&self, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         self.queue_writing(u64::MAX);
         let done = self.device.queue_sync();
@@ -202,25 +218,34 @@ impl ModelledFile {
 
 impl DiskFile for ModelledFile {
     fn read_at(&self, to: &mut [u8], offset: u64) -> io::Result<usize> {
-        let length = self.inner.length()?;
-        let bytes = u64::try_from(to.len()).unwrap_or(u64::MAX).min(length.saturating_sub(offset));
-        if bytes == 0 {
+        let asked = u64::try_from(to.len()).unwrap_or(u64::MAX);
+        let range = self.present(offset..offset.saturating_add(asked))?;
+        if range.is_empty() {
             return self.inner.read_at(to, offset);
         }
+        let ahead = self.device.cache.lock().handle_read(self.number, &range);
         // Queued before the real read, whose time is part of the modelled one.
-        let done = self.device.queue(Direction::Read, bytes);
+        let done = ahead.unwrap_or_else(|| self.device.queue(Direction::Read, range.end - range.start));
         let read = self.inner.read_at(to, offset);
         self.device.time.sleep_until(done);
         read
     }
 
-    fn read_cached_at(&self, _to: &mut [u8], _offset: u64) -> Option<usize> {
-        None
+    fn read_cached_at(&self, to: &mut [u8], offset: u64) -> Option<usize> {
+        let asked = u64::try_from(to.len()).ok()?;
+        let range = self.present(offset..offset.saturating_add(asked)).ok()?;
+        if !self.is_cached(range.clone()) {
+            return None;
+        }
+        self.device.cache.lock().handle_read(self.number, &range)?;
+        self.inner.read_at(to, offset).ok()
     }
 
     fn write_at(&self, buffers: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
         let bytes = self.inner.write_at(buffers, offset)?;
-        self.unwritten.fetch_add(u64::try_from(bytes).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let bytes_written = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.unwritten.fetch_add(bytes_written, Ordering::Relaxed);
+        self.device.cache.lock().remove(self.number, offset..offset.saturating_add(bytes_written));
         Ok(bytes)
     }
 
@@ -245,11 +270,32 @@ impl DiskFile for ModelledFile {
     }
 
     fn drop_cache(&self, range: Range<u64>) {
+        self.device.cache.lock().remove(self.number, range.clone());
         self.inner.drop_cache(range);
     }
 
-    fn is_cached(&self, _range: Range<u64>) -> bool {
-        false
+    fn is_cached(&self, range: Range<u64>) -> bool {
+        let ready_ns = self.device.cache.lock().ready_ns(self.number, &range);
+        ready_ns.is_some_and(|ready_ns| ready_ns <= self.device.time.now_ns())
+    }
+
+    fn will_read(&self, range: Range<u64>) {
+        let Ok(range) = self.present(range) else { return };
+        if !range.is_empty() {
+            let done = self.device.queue(Direction::Read, range.end - range.start);
+            self.device.cache.lock().put(self.number, range, done);
+        }
+    }
+
+    fn read_ahead(&self, range: Range<u64>) -> io::Result<()> {
+        let range = self.present(range)?;
+        if self.device.cache.lock().ready_ns(self.number, &range).is_none() {
+            self.will_read(range.clone());
+        }
+        let read = self.inner.read_ahead(range.clone());
+        let ready_ns = self.device.cache.lock().ready_ns(self.number, &range);
+        self.device.time.sleep_until(ready_ns.unwrap_or(0));
+        read
     }
 
     /// The device's queue is not waited for: the next sync does that.
@@ -330,6 +376,22 @@ mod tests {
         file.sync_all().expect("synced");
         disk.sync_dir("").expect("synced");
         assert_eq!(time.now_ns(), (25 + 2 + 2) * MS);
+    }
+
+    #[test]
+    fn what_was_read_ahead_is_one_operation_and_costs_no_second_time() {
+        let (disk, time) = disk(Charge::Sum);
+        let file = disk.create("a").expect("made");
+        write(&*file, 50_000);
+        file.read_ahead(0..90_000).expect("read ahead");
+        assert_eq!(time.now_ns(), (10 + 50) * MS, "what is behind the end costs nothing");
+        assert!(file.is_cached(0..50_000) && !file.is_cached(0..50_001));
+        assert_eq!(file.read_cached_at(&mut [0; 10], 0), Some(10));
+        assert_eq!(file.read_at(&mut vec![0; 40_000], 0).expect("read"), 40_000);
+        assert_eq!(time.now_ns(), 60 * MS);
+        assert!(!file.is_cached(0..1), "it costs again");
+        write(&*file, 45_000);
+        assert!(!file.is_cached(44_000..45_000) && file.is_cached(45_000..50_000), "what was written");
     }
 
     #[test]

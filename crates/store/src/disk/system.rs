@@ -17,6 +17,8 @@ use super::{DiskFile, FileIdentity};
 
 /// The page cache's unit.
 const PAGE_BYTES: u64 = 4096;
+/// Bytes of one advice to read ahead: the kernel takes no more at once than the device takes.
+const ADVICE_BYTES: u64 = 256 << 10;
 /// The errors of a system call that the kernel, a container's policy or the file system does not support.
 const NOT_OFFERED: [i32; 4] = [libc::ENOSYS, libc::EPERM, libc::EINVAL, libc::ESPIPE];
 
@@ -91,6 +93,13 @@ impl DiskFile for SystemFile {
         are_resident(&self.file, range.start, length) == Some(true)
     }
 
+    fn will_read(&self, range: Range<u64>) {
+        let step = usize::try_from(ADVICE_BYTES).expect("small");
+        for at in (range.start..range.end.min(self.length().unwrap_or(0))).step_by(step) {
+            let _ = fadvise(&self.file, at, NonZeroU64::new(ADVICE_BYTES), Advice::WillNeed);
+        }
+    }
+
     fn start_writing(&self, range: Range<u64>) -> io::Result<()> {
         let number = |bytes: u64| i64::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput);
         let from = number(range.start)?;
@@ -114,5 +123,28 @@ impl DiskFile for SystemFile {
 
     fn as_file(&self) -> Option<&File> {
         Some(&self.file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::disk::is_residency_told;
+
+    #[test]
+    fn what_was_read_ahead_is_cached() {
+        let mut file = tempfile::tempfile().expect("a temporary file");
+        file.write_all(&vec![7; 3 << 20]).expect("written");
+        file.sync_all().expect("synced");
+        let file = SystemFile::new(file, Access::Write);
+        file.drop_cache(0..3 << 20);
+        let range = 4096..(3 << 20) - 1;
+        file.will_read(range.clone());
+        file.read_ahead(range.clone()).expect("read ahead");
+        assert_eq!(file.is_cached(range), is_residency_told());
+        file.will_read(0..u64::MAX);
+        file.read_ahead(0..u64::MAX).expect("what is behind the end is left out");
     }
 }

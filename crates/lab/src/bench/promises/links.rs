@@ -45,7 +45,8 @@ pub(super) async fn measure(run: &mut Run, disks: &'static Disks) -> Result<(), 
     let rail = LINK_BITS / 8;
     let options = DriveOptions::modelled(disks.model)
         .and_then(|options| options.on_rail(rail))
-        .map_err(|why| Failure::new(Exit::Usage, "model a disk", why))?;
+        .map_err(|why| Failure::new(Exit::Usage, "model a disk", why))?
+        .reading_ahead(0);
     let mut cluster = Cluster::bare_on(&hosts, run.path(), "links", DRIVES, options).await?;
     cluster.make_volume(SHAPE, UNIT_BYTES).await?;
     calibrate(&cluster).await?;

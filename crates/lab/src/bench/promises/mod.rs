@@ -16,7 +16,8 @@ use braid_cli::output::report::{Report, table};
 
 use super::run::Run as Common;
 use crate::args::BenchCluster;
-use setup::{DISKS, Disks, FLASH, MANY, SPINDLE};
+use setup::{DISKS, MANY};
+pub(super) use setup::{Disks, FLASH, SPINDLE, calibrate, show};
 
 /// Free bytes that the directory must have, in a full run and in a quick one.
 const NEEDED_BYTES: (u64, u64) = (8 << 30, 2 << 30);

@@ -25,14 +25,14 @@ const COSTS_WAIT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(100);
 
 /// A modelled disk.
-pub(super) struct Disks {
-    pub(super) name: &'static str,
-    pub(super) model: &'static str,
+pub(in crate::bench) struct Disks {
+    pub(in crate::bench) name: &'static str,
+    pub(in crate::bench) model: &'static str,
 }
 
-pub(super) const FLASH: Disks =
+pub(in crate::bench) const FLASH: Disks =
     Disks { name: "flash", model: "flash,iops=2000,read=40MB/s,write=40MB/s,sync=1ms" };
-pub(super) const SPINDLE: Disks =
+pub(in crate::bench) const SPINDLE: Disks =
     Disks { name: "spindle", model: "spindle,op=8ms,read=60MB/s,write=60MB/s,sync=4ms" };
 /// Disks for many streams.
 pub(super) const MANY: Disks =
@@ -55,7 +55,8 @@ impl Terms {
     }
 }
 
-/// Brings up a cluster of six drives with these disks.
+/// Brings up a cluster of six drives with these disks. They read nothing ahead: the rows compare what is
+/// priced operation by operation with what disks then do.
 pub(super) async fn up(
     parent: &Path,
     name: &str,
@@ -64,12 +65,12 @@ pub(super) async fn up(
 ) -> Result<Cluster, Failure> {
     let options =
         DriveOptions::modelled(disks.model).map_err(|why| Failure::new(Exit::Usage, "model a disk", why))?;
-    Cluster::up_with(parent, name, DRIVES, options, lost_after).await
+    Cluster::up_with(parent, name, DRIVES, options.reading_ahead(0), lost_after).await
 }
 
 /// Calibrates all drives, one after another, as a user does: these disks are too slow for what a drive
 /// measures at its start.
-pub(super) async fn calibrate(cluster: &Cluster) -> Result<(), Failure> {
+pub(in crate::bench) async fn calibrate(cluster: &Cluster) -> Result<(), Failure> {
     let doing = || "calibrate the drives".to_owned();
     let mut command = Command::new(std::env::current_exe().doing(doing)?);
     command.args(["drive", "calibrate"]).env("BRAID_CLUSTER", cluster.running.dir.root());
@@ -210,6 +211,6 @@ pub(super) fn real(value: u64) -> f64 {
 }
 
 /// A rate in decimal megabytes a second.
-pub(super) fn show(rate: f64) -> String {
+pub(in crate::bench) fn show(rate: f64) -> String {
     format!("{:.1} MB/s", rate / 1e6)
 }

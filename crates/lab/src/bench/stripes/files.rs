@@ -32,7 +32,7 @@ pub(super) fn read(file: &Name, bytes: u64) -> Job {
     job(file, Work::Read { bytes, request_bytes: REQUEST_BYTES, depth: REQUESTS })
 }
 
-pub(super) fn job(file: &Name, work: Work) -> Job {
+pub(in crate::bench) fn job(file: &Name, work: Work) -> Job {
     Job { file: file.to_string(), by_stripe: false, work }
 }
 

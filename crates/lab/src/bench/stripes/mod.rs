@@ -14,7 +14,7 @@ use braid_bench::stripes::{LeftOut, Question, Report as Found, Row, document, sh
 use braid_cli::output::exit::{Exit, Failure};
 use braid_cli::output::report::{Report, table};
 
-pub(super) use files::{filled as fill, write};
+pub(super) use files::{filled as fill, job, write};
 
 use super::hosts::Hosts;
 use super::run::Run as Common;
