@@ -6,13 +6,13 @@ use braid_layout::{
     ClientId, ClusterId, Column, ColumnMask, DriveId, EndBound, FileId, Generation, Lease, ObjectId,
     OperationNumber, PartitionId, Version, VolumeId,
 };
+use braid_store::Base;
 use braid_store::format::checkpoint::{Appended, CheckpointEnd, ReplayPoint, SegmentRow, Totals};
 use braid_store::format::dedup::{DedupEntry, OperationEntry};
 use braid_store::format::entry::{LostRange, ObjectEntry, PartitionEntry, PlainUnit};
 use braid_store::format::extent::{Extent, LogPosition};
 use braid_store::format::page::{Key as PageKey, PageHead};
 use braid_store::format::ready::ReadyEntry;
-use braid_store::Base;
 use braid_store::format::snapshots::SnapshotsEntry;
 use braid_store::format::unit::{ContentEntry, KeepingEntry, Role, StepEntry, UnitEntry};
 use braid_store::format::{body, record, segment::SegmentHeader, superblock::Superblock};
