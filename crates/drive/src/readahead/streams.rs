@@ -65,6 +65,11 @@ pub(crate) struct Seen {
     pub(crate) unit_bytes: u64,
     /// Bytes of the parity units between two of data, which a reader passes over.
     pub(crate) passed_over: u64,
+}
+
+/// Facts that are of use only for reads in order.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Facts {
     /// True if the unit is parity.
     pub(crate) is_parity: bool,
     /// Largest window that pays on the disk.
@@ -158,8 +163,8 @@ impl Streams {
         Streams { bounds, candidates: VecDeque::new(), streams: Vec::new(), chunks: 0 }
     }
 
-    /// A read has come.
-    pub(crate) fn handle_read(&mut self, now_ns: u64, seen: &Seen) -> Step {
+    /// A read has come. If it is one of a stream, `facts` tells more.
+    pub(crate) fn handle_read(&mut self, now_ns: u64, seen: &Seen, facts: impl FnOnce() -> Facts) -> Step {
         let nothing = Step { place: Place::Disk, due: None };
         if self.bounds.bytes_max == 0 || seen.range.is_empty() {
             return nothing;
@@ -167,13 +172,14 @@ impl Streams {
         self.streams.retain(|stream| now_ns.saturating_sub(stream.used_ns) < IDLE_NS);
         let found = self.streams.iter().position(|stream| stream.has(seen));
         let Some(at) = found.or_else(|| self.handle_candidate(now_ns, seen)) else { return nothing };
+        let Facts { is_parity, window_bytes_max } = facts();
         let stream = &mut self.streams[at];
         stream.used_ns = now_ns;
-        stream.with_parity |= seen.is_parity;
+        stream.with_parity |= is_parity;
         let place = stream.handle_read(seen);
         stream.next = stream.next.max(seen.range.end);
         stream.drop_read();
-        Step { place, due: self.due(at, seen) }
+        Step { place, due: self.due(at, seen, window_bytes_max) }
     }
 
     /// A chunk's turn at the disk has come. Returns what is to be read of it; `None`: nothing any more.
@@ -238,7 +244,7 @@ impl Streams {
             object,
             next,
             ahead_to: next,
-            window: (seen.window_bytes_max / FIRST_PART).max(WINDOW_BYTES_MIN),
+            window: WINDOW_BYTES_MIN,
             with_parity: false,
             chunks: VecDeque::new(),
             used_ns: now_ns,
@@ -247,13 +253,14 @@ impl Streams {
     }
 
     /// The next chunk of a stream that was read just now, if it is time.
-    fn due(&mut self, at: usize, seen: &Seen) -> Option<Due> {
+    fn due(&mut self, at: usize, seen: &Seen, window_bytes_max: u64) -> Option<Due> {
         let streams = u64::try_from(self.streams.len()).unwrap_or(u64::MAX);
         let share = self.bounds.bytes_max / streams.saturating_mul(2).max(1);
-        let window_max = seen.window_bytes_max.max(WINDOW_BYTES_MIN).min(share);
+        let window_max = window_bytes_max.max(WINDOW_BYTES_MIN).min(share);
+        let first = (window_max / FIRST_PART).max(WINDOW_BYTES_MIN);
         let room = self.bounds.bytes_max.saturating_sub(self.bytes_ahead());
         let stream = &mut self.streams[at];
-        let window = stream.window.min(window_max);
+        let window = stream.window.max(first).min(window_max);
         let from = stream.ahead_to.max(stream.next);
         if from - stream.next > window {
             return None;
