@@ -134,6 +134,30 @@ fn a_chunk_that_failed_ends_its_stream() {
     assert_eq!(read_units(&mut streams, 1, 3..4).0, [Place::Disk]);
 }
 
+/// They would be read ahead of for as long as some of them come by.
+#[test]
+fn reads_at_random_places_that_began_like_a_stream_end_it() {
+    let mut streams = Streams::new(BOUNDS);
+    read_units(&mut streams, 1, 0..3);
+    let mut chunks = 0;
+    for i in 0..50 {
+        // The beginning of each unit, and no more.
+        let from = (3 + i) * UNIT;
+        let step = streams.handle_read(0, &seen(1, from..from + 4 * KIB), facts);
+        chunks += usize::from(step.due.is_some());
+    }
+    assert!(chunks <= 1, "{chunks}");
+    assert_eq!(streams.streams.len(), 0);
+}
+
+#[test]
+fn short_reads_need_a_longer_run() {
+    let mut streams = Streams::new(BOUNDS);
+    let mut due = |i: u64| streams.handle_read(0, &seen(1, i * 4 * KIB..(i + 1) * 4 * KIB), facts).due;
+    let first = (0..20).find(|&i| due(i).is_some());
+    assert_eq!(first, Some(7), "32 KiB");
+}
+
 #[test]
 fn nothing_is_read_ahead_without_memory() {
     let mut streams = Streams::new(Bounds { bytes_max: 0 });
