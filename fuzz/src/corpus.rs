@@ -286,6 +286,7 @@ fn hungry_open(lists: u32) -> Vec<u8> {
         created_ns: 0,
     };
     let stat = StatRow {
+        snapshot: 0,
         volume: VolumeId(1),
         file: FileId(1),
         parent: FileId(2),

@@ -41,8 +41,6 @@ pub(crate) struct FileView {
     pub(crate) promise: Option<HandlePromise>,
     /// Under a quota: one past the last byte that the handle may write before it asks for more.
     pub(crate) reach: Option<u64>,
-    /// One past the last byte for which the drives keep room free; 0: for none.
-    pub(crate) allocated: u64,
     /// The other facts in the answer.
     pub(crate) stat: StatRow,
 }
@@ -108,7 +106,6 @@ impl FileView {
             expires_ms: opened.expires_ms,
             promise: opened.promise,
             reach: opened.reach,
-            allocated: opened.allocated,
             stat,
         })
     }
@@ -146,16 +143,6 @@ impl FileView {
         self.layout.segments()[segment].components[column.index()].object
     }
 
-    /// Bytes that a column keeps free on its drive until they are written.
-    fn kept_free(&self, segment: usize) -> u64 {
-        let layout = &self.layout.segments()[segment];
-        let end = self.allocated.min(layout.end);
-        if end <= layout.start {
-            return 0;
-        }
-        (layout.stripe_at(end - 1).0 + 1).saturating_mul(u64::from(layout.shape.unit_bytes()))
-    }
-
     /// The attributes with which the column's object is created.
     pub(crate) fn attributes(&self, segment: usize, column: Column) -> Attributes {
         let columns = &self.segments[segment];
@@ -183,7 +170,7 @@ impl FileView {
             stored_bytes: 0,
             created_ms: self.stat.created_ms(),
             modified_ms: self.stat.created_ms(),
-            reserve_bytes: self.kept_free(segment),
+            reserve_bytes: 0,
             cluster: 0,
             opaque: Vec::new(),
             base: ObjectId(0),

@@ -34,6 +34,8 @@ pub struct ControlPeer {
     pub standing: Standing,
     /// The peer's drive; zero for a client.
     pub drive: DriveId,
+    /// Number of the drive's master key that it has proved; 0 for others.
+    pub key: u32,
     /// The connection's binding.
     pub binding: Binding,
     /// The peer's nonce.
@@ -79,10 +81,10 @@ impl ControlPeer {
             _ => Err(Refusal::new(Reason::BadToken, "the first request must prove a token")),
         };
         match proved {
-            Ok((place, secret, Authenticate { standing, drive, nonce, .. })) => {
+            Ok((place, secret, Authenticate { standing, drive, key, nonce, .. })) => {
                 receiver.admit(place);
                 let proof = Token::manager_proof(&secret, &binding, &nonce);
-                let mut peer = ControlPeer { sender, receiver, standing, drive, binding, nonce, secret };
+                let mut peer = ControlPeer { sender, receiver, standing, drive, key, binding, nonce, secret };
                 peer.reply(header.request, &head(), &Welcome { cluster: hello.cluster, proof }.into())
                     .await?;
                 Ok(peer)

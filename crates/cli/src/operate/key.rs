@@ -67,7 +67,7 @@ struct ClientSeen {
 struct Rotated {
     volumes: Vec<String>,
     drives: Vec<String>,
-    /// Drives that have not heard of it yet. They do before they serve again.
+    /// Drives that have not heard of it yet.
     waiting_for: Vec<String>,
 }
 

@@ -35,10 +35,7 @@ impl File {
             let holder = self.handle.holder;
             let request = Allocate { file, lease, holder, act, from, to };
             match self.handle.client.ask_manager(self.subject(), request).await {
-                Ok(ControlReply::Done(_)) => {
-                    // Columns that are made from now on keep their part of it.
-                    return self.handle.refresh(&view).await.map(drop);
-                }
+                Ok(ControlReply::Done(_)) => return Ok(()),
                 Ok(other) => return Err(unexpected(self.subject(), &other)),
                 Err(error) if is_stale(&error) && tries.again().await => {
                     self.handle.refresh(&view).await?;

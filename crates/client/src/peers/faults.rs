@@ -44,7 +44,10 @@ fn common_remedy(failure: &Failure) -> Result<Remedy, Reason> {
         Failure::Refused { refusal, .. } => refusal,
     };
     match refusal.reason {
-        Reason::StaleGeneration | Reason::Expired | Reason::StaleKey | Reason::Scope => Ok(Remedy::Refresh),
+        // A capability of a key before the last two turns is taken for a forged one.
+        Reason::StaleGeneration | Reason::Expired | Reason::StaleKey | Reason::Forged | Reason::Scope => {
+            Ok(Remedy::Refresh)
+        }
         Reason::NotServing | Reason::Busy | Reason::Closing | Reason::NoPartition => Ok(Remedy::Wait),
         Reason::PayloadChecksum | Reason::Replayed | Reason::Gone => Ok(Remedy::Again),
         other => Err(other),

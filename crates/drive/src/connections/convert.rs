@@ -7,17 +7,18 @@ use braid_store::{
 use braid_wire::data::{
     self, ColumnMap, Extent, PartitionAttributes, PendingState, StripeWrite, Tip, UnitState, Versions,
 };
-use braid_wire::{Capability, Reason, Refusal, Wire};
+use braid_wire::{Capability, Reason, Refusal, Rights, Wire};
 
 /// The attributes of a new object. Logical version, generation, set and joining come from the capability,
-/// which the manager signed.
+/// which the manager signed. Only the manager has space reserved: a client could take all there is.
 pub(crate) fn new_object(capability: &Capability, attributes: &data::Attributes) -> braid_store::Attributes {
+    let is_managed = capability.rights.include(Rights::MANAGE);
     braid_store::Attributes {
         g: capability.g,
         set: capability.set,
         joining: capability.joining,
         object_version: capability.object_version,
-        reserve_bytes: attributes.reserve_bytes,
+        reserve_bytes: if is_managed { attributes.reserve_bytes } else { 0 },
         ..still(attributes)
     }
 }

@@ -135,9 +135,6 @@ impl Requests {
             R::Versions(asked) => self.look(flow, ticket, move |core| queries::versions(core, g, &asked)),
             R::GetAttributes(asked) => self.look(flow, ticket, move |core| queries::attributes(core, &asked)),
             R::List(asked) => self.look(flow, ticket, move |core| queries::list(core, &asked)),
-            R::Flush(_) => {
-                self.submit(ticket, Mutation::Flush, always(), move |result| done(g, result)).await;
-            }
             R::Retire(retire) if facts.is_none() => {
                 self.end_lease(&capability, &retire);
                 ticket.answer(Answer::done(g));

@@ -320,7 +320,15 @@ impl Target {
                 Ok(other) => return Err(unexpected(&other)),
                 Err(CallError::Refused(refusal)) if !made && is_missing(&refusal) => {
                     made = true;
-                    self.make(core, &refusal).await?;
+                    match self.make(core, &refusal, self.attributes.reserve_bytes).await {
+                        // The column has its place there, with less room than was promised for it.
+                        Err(CallError::Refused(full))
+                            if matches!(full.reason, Reason::Full | Reason::Quota) =>
+                        {
+                            self.make(core, &refusal, 0).await?;
+                        }
+                        made => made?,
+                    }
                 }
                 Err(error) if is_lost(&error) => {
                     let Some(older) = older.take() else { return Err(error) };
@@ -343,11 +351,12 @@ impl Target {
         }
     }
 
-    async fn make(&self, core: &Arc<Core>, missing: &Refusal) -> Result<(), CallError> {
+    async fn make(&self, core: &Arc<Core>, missing: &Refusal, reserve_bytes: u64) -> Result<(), CallError> {
         if missing.reason == Reason::NoPartition {
             make_partition(core, self.drive, VolumeId(self.at.partition.0)).await?;
         }
-        let create = Create { at: self.at, attributes: self.attributes.clone() };
+        let attributes = Attributes { reserve_bytes, ..self.attributes.clone() };
+        let create = Create { at: self.at, attributes };
         match self.call(core, &create.into()).await {
             Ok(_) => Ok(()),
             Err(CallError::Refused(refusal)) if refusal.reason == Reason::Exists => Ok(()),
@@ -367,10 +376,15 @@ impl Target {
             opaque: Vec::new(),
             term: self.term,
         };
-        match self.call(core, &request.into()).await {
+        let request = DriveRequest::from(request);
+        match self.call(core, &request).await {
             Ok(_) => Ok(()),
             Err(CallError::Refused(refusal)) if is_missing(&refusal) && reserve_bytes == 0 => Ok(()),
-            Err(CallError::Refused(refusal)) if is_missing(&refusal) => self.make(core, &refusal).await,
+            Err(CallError::Refused(refusal)) if is_missing(&refusal) => {
+                self.make(core, &refusal, reserve_bytes).await?;
+                // A client may have made it first, and keeps nothing free.
+                self.call(core, &request).await.map(drop)
+            }
             Err(error) => Err(error),
         }
     }

@@ -154,7 +154,10 @@ async fn record(core: &Arc<Core>, drive: DriveId, has: Wanted) -> Result<(), Cal
             tx.mark(key::partition(table::PARTITION_REMOVAL, drive, volume));
             return Ok(());
         }
-        tx.set(key::partition(table::PARTITION, drive, volume), &PartitionRecord { key_epoch });
+        let there = key::partition(table::PARTITION, drive, volume);
+        let before = tx.record::<PartitionRecord>(&there)?.map_or(0, |known| known.key_epoch);
+        // Epochs never fall at a drive: of two answers the later one counts, whichever is recorded last.
+        tx.set(there, &PartitionRecord { key_epoch: key_epoch.max(before) });
         let row = key::partition(table::PARTITION_QUOTA, drive, volume);
         match quota_bytes {
             0 => tx.delete(row),

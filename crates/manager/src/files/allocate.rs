@@ -1,8 +1,8 @@
 //! Room that drives keep free for bytes of a file that are not written yet.
 //!
 //! All columns have the room before it is on record, so what is on record holds. A manager that ends between
-//! leaves columns with more than is on record: the client asks again, or the end of its lease fences the
-//! columns, and a fence sets what they keep.
+//! leaves columns with more than is on record, until the client asks again or the columns are fenced: a fence
+//! sets what they keep.
 
 use std::sync::Arc;
 
@@ -40,7 +40,8 @@ pub(crate) async fn answer(core: &Arc<Core>, asked: Allocate) -> Result<(), Refu
         AllocateAct::GiveBack if to >= before => before.min(from),
         AllocateAct::GiveBack => before,
     };
-    if allocated == before {
+    // A repeat of what is on record is carried out too: a column may be new since, or lack the room.
+    if act == AllocateAct::GiveBack && allocated == before {
         return Ok(());
     }
     let after = InodeRecord { allocated, ..inode.clone() };
@@ -58,13 +59,14 @@ pub(crate) async fn answer(core: &Arc<Core>, asked: Allocate) -> Result<(), Refu
         None => core.write(move |_, tx| set_allocated(tx, file, lease, allocated)).await,
         Some((drive, error)) => Err(no_room(core, drive, &after, error)),
     };
-    if kept.is_err() {
+    if kept.as_ref().is_err_and(|refusal| !refusal.reason.leaves_unknown()) {
         give_back(core, file, &inode).await;
     }
     or_wait(core, file, holder, to, kept).await
 }
 
-/// Tells the drives of a file that less is kept free. One that does not hear it is fenced before it serves.
+/// Tells the drives of a file that less is kept free. One that does not hear it keeps more until the file's
+/// next fence.
 pub(crate) async fn give_back(core: &Arc<Core>, file: FileId, inode: &InodeRecord) {
     for (drive, error) in keep_free(core, file, inode).await {
         let name = core.drives().name(drive);
@@ -93,7 +95,13 @@ async fn keep_free(core: &Arc<Core>, file: FileId, inode: &InodeRecord) -> Vec<(
         match done {
             Ok((drive, Err(error))) => failures.push((drive, error)),
             Ok((_, Ok(()))) => {}
-            Err(error) => tracing::error!(%error, "keeping room free failed within the manager"),
+            Err(error) => {
+                tracing::error!(%error, "keeping room free failed within the manager");
+                failures.push((
+                    DriveId(0),
+                    CallError::Unreachable("the request failed within the manager".into()),
+                ));
+            }
         }
     }
     failures

@@ -82,6 +82,8 @@ async fn opened_under(
     if opener != Opener::Reader && make_partitions(core, &inode, &epochs).await {
         (inode, epochs) = with_epochs(core, inode).await?;
     }
+    // It may have been shut out since it asked, and the keys were turned for that.
+    core.clients().check(asker())?;
     let now_ms = core.now_ms();
     let lease_ms = core.client_lease_ms;
     let reserved = reserved.as_ref();

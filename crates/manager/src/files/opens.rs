@@ -306,8 +306,12 @@ pub async fn commit(core: &Arc<Core>, request: Commit) -> Result<(), Refusal> {
         receipts::keep(core, tx, request.file, &request.backing.receipts)?;
         Ok(gives_back)
     });
-    if let Some(inode) = or_wait(core, file, holder, size, committed.await).await? {
-        give_back(core, file, &inode).await;
+    if or_wait(core, file, holder, size, committed.await).await? {
+        // As it is on record by now: others may have changed it, one at a time.
+        let _turn = core.lock_file(file).await?;
+        if let Some(inode) = core.read(move |_, tx| Ok(inodes::find(tx, file)?)).await? {
+            give_back(core, file, &inode).await;
+        }
     }
     Ok(())
 }

@@ -1,9 +1,11 @@
 //! Requests that turn keys, and that end capabilities before they expire.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use braid_layout::{ClientId, FileId};
+use braid_meta::records::inodes;
 use braid_meta::records::schema::{DriveKeyRecord, DriveRecord, key};
 use braid_meta::records::tx::Tx;
 use braid_meta::rules::drives::no_drive;
@@ -41,13 +43,15 @@ pub(crate) async fn rotate(core: &Arc<Core>, operation: Operation, asked: KeyRot
     let drive = core.drives().find(&name).map(|known| known.record.drive).ok_or_else(|| no_drive(&name))?;
     let mut random = [0; 32];
     getrandom::fill(&mut random).expect("the system gives random bytes");
-    let turn = move |_: &Core, tx: &mut Tx| match of {
-        KeyTurning::Rejoin => keys::allow_rejoin(tx, drive),
-        _ => keys::rotate_drive(tx, drive, random, at_once),
+    let turn = move |core: &Core, tx: &mut Tx| {
+        let keys = match of {
+            KeyTurning::Rejoin => keys::allow_rejoin(tx, drive)?,
+            _ => keys::rotate_drive(tx, drive, random, at_once, core.now_ms())?,
+        };
+        Ok((OperationResult::DONE, keys))
     };
-    // Not in one transaction with the operation's record: a repeat finds the turn that is under way.
     let turned = move |core: &Core, keys: &DriveKeyRecord| core.drives().set_keys(drive, keys.clone());
-    core.write_then(turn, turned).await.map(drop)
+    core.once_then(operation, turn, turned).await.map(drop)
 }
 
 /// Takes note of the number of the key that a drive has proved. If it has turned its key, capabilities are
@@ -109,16 +113,24 @@ pub(crate) async fn list(core: &Arc<Core>) -> Result<KeysReply, Refusal> {
 /// was made before.
 pub(crate) async fn revoke_file(core: &Arc<Core>, asked: RevokeFile) -> Result<(), Refusal> {
     let found = core.read(move |_, tx| directories::resolve(tx, &asked.at)).await?;
+    if found.within.is_some() {
+        let detail = "what a snapshot shows is only read: name the file itself".to_owned();
+        return Err(Refusal::new(Reason::SnapshotReadOnly, detail));
+    }
     if found.inode.kind != EntryKind::File {
         let detail = "capabilities are for files: this is none".to_owned();
         return Err(Refusal::new(Reason::NotFile, detail));
     }
     let file = found.file;
     let _turn = core.lock_file(file).await?;
-    let was_held = found.inode.held;
+    let generation = move |_: &Core, tx: &Tx| Ok(inodes::find(tx, file)?.map(|inode| inode.g));
+    let before = core.read(generation).await?;
     core.leases().give_up(file);
     end_lease_alone(core, file).await?;
-    if was_held { Ok(()) } else { procedure::run(core, file, Cause::nothing()).await.map(drop) }
+    if core.read(generation).await? != before {
+        return Ok(());
+    }
+    procedure::run(core, file, Cause::nothing()).await.map(drop)
 }
 
 /// Ends a client's session. It gets no more capabilities from when this is stored; those it has end with the
@@ -132,17 +144,18 @@ pub(crate) async fn revoke_client(
     if client == ClientId::NONE {
         return Err(Refusal::new(Reason::Malformed, "clients are numbered from 1"));
     }
-    let shut_out = core.once(operation, move |core, tx| {
+    let shut_out = move |core: &Core, tx: &mut Tx| {
         let now_ms = core.now_ms();
         keys::shut_out(tx, client, now_ms)?;
         for volume in volumes::all(tx)? {
             keys::rotate_volume(tx, &volume.name, true, now_ms)?;
         }
         Ok((OperationResult::DONE, ()))
-    });
-    shut_out.await?;
+    };
+    // Before any drive can hear of the keys: then no capability for the client is made with them.
+    core.once_then(operation, shut_out, move |core, ()| core.clients().shut_out(client)).await?;
     core.clients().shut_out(client);
-    let behind = tell_all(core).await;
+    tell_all(core).await;
     locking::end_all_of(core, client).await?;
     let files: Vec<FileId> = core.leases().files_of(client).into_iter().collect();
     for file in files {
@@ -151,9 +164,12 @@ pub(crate) async fn revoke_client(
             end_lease_alone(core, file).await?;
         }
     }
+    let rows = core.read(|_, tx| keys::volume_rows(tx)).await?;
+    let behind: BTreeSet<String> = rows.into_iter().flat_map(|row| row.behind).collect();
     if behind.is_empty() {
         return Ok(());
     }
+    let behind: Vec<String> = behind.into_iter().collect();
     let detail = format!(
         "the client is shut out, and has no lease any more; but {} did not hear that its capabilities are over, and \
          may let it read until they expire, in two minutes",
@@ -162,19 +178,18 @@ pub(crate) async fn revoke_client(
     Err(Refusal::new(Reason::NotServing, detail))
 }
 
-/// Tells all drives that are up of turned keys. Returns the names of those that have not heard.
-async fn tell_all(core: &Arc<Core>) -> Vec<String> {
+/// Tells all drives that are up of turned keys. Those that do not answer hear of them later.
+async fn tell_all(core: &Arc<Core>) {
     let drives = core.drives().up(core.now_ms());
     let mut calls = JoinSet::new();
-    for &drive in &drives {
+    for drive in drives {
         let core = Arc::clone(core);
         calls.spawn(async move { (drive, tell_partitions(&core, drive).await) });
     }
-    let mut behind = drives;
     let all = async {
         while let Some(done) = calls.join_next().await {
             match done {
-                Ok((drive, Ok(()))) => behind.retain(|&other| other != drive),
+                Ok((_, Ok(()))) => {}
                 Ok((drive, Err(error))) => {
                     tracing::info!(%drive, %error, "a drive has not heard of turned keys yet");
                 }
@@ -184,6 +199,4 @@ async fn tell_all(core: &Arc<Core>) -> Vec<String> {
     };
     let _ = timeout(TELL_WAIT, all).await;
     core.wake.notify_waiters();
-    let table = core.drives();
-    behind.into_iter().map(|drive| table.name(drive)).collect()
 }

@@ -90,6 +90,10 @@ async fn conversation(core: &Arc<Core>, stream: Stream) -> Result<(), TransportE
         }
     };
     while let Some(Asked { number, head, request }) = peer.next(|| core.head()).await? {
+        if peer.standing == Standing::Drive && is_void(core, peer.drive, peer.key) {
+            // The drive connects again, with its new key.
+            return Ok(());
+        }
         if peer.standing == Standing::Client {
             core.clients().handle_request(head.client, &address, core.running_ms());
         }
@@ -105,6 +109,15 @@ async fn conversation(core: &Arc<Core>, stream: Stream) -> Result<(), TransportE
         peer.reply(number, &core.head(), &reply).await?;
     }
     Ok(())
+}
+
+/// Returns true if a session that was proved with the drive's key of this number is over: the key was turned
+/// at once, or twice.
+fn is_void(core: &Core, drive: DriveId, key: u32) -> bool {
+    let table = core.drives();
+    let Some(known) = table.drive(drive) else { return false };
+    let turn = &known.keys.turn;
+    turn.number > key && (turn.at_once || turn.number - key > 1)
 }
 
 /// The secret that the peer must prove.

@@ -164,6 +164,9 @@ fn turn(tx: &mut Tx, file: FileId, inode: &mut InodeRecord) -> Result<(), Refusa
     })?;
     inode.bytes_epoch = past::newest(tx, inode.volume)?;
     inode.frozen = file;
+    // Nobody writes it any more: a fence has the drives give back the room that they keep for it.
+    inode.unfenced |= inode.allocated > 0;
+    inode.allocated = 0;
     Ok(())
 }
 

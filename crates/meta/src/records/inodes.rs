@@ -279,7 +279,7 @@ pub fn component_bytes(tx: &Tx, file: FileId, index: u32) -> Result<u64, Refusal
     let Some(segment) = inode.segment(index) else {
         return Ok(0);
     };
-    let bytes = inode.size.min(segment.end).saturating_sub(segment.start);
+    let bytes = inode.size.max(inode.allocated).min(segment.end).saturating_sub(segment.start);
     Ok(bytes.div_ceil(u64::from(segment.shape.k.max(1))))
 }
 

@@ -198,14 +198,15 @@ fn refuse_if_changed(tx: &Tx, file: FileId, seen: Seen, path: &[u8]) -> Result<(
 }
 
 /// Sets the size. A late request does nothing. Only a cut makes a file smaller: one of several writers knows
-/// its own writes only, and the bytes past a size that became smaller have to be cleared.
-pub fn commit(tx: &mut Tx, commit: &Commit, now_ms: u64) -> Result<Option<InodeRecord>, Refusal> {
+/// its own writes only, and the bytes past a size that became smaller have to be cleared. Returns true if the
+/// drives are to keep less room free.
+pub fn commit(tx: &mut Tx, commit: &Commit, now_ms: u64) -> Result<bool, Refusal> {
     let &Commit { file, lease, order, cut, .. } = commit;
     let mut inode = current(tx, file, lease)?;
     // Each of several holders counts its own order numbers; as the size only grows, any order will do.
     let several = inode.shared || inode.is_parted();
     if is_late(&inode, order)? && !several {
-        return Ok(None);
+        return Ok(false);
     }
     if inode.is_parted() && cut != Cut::No {
         let detail = format!("{:?} is being written by range, so it cannot be truncated", show(&inode.name));
@@ -231,7 +232,7 @@ pub fn commit(tx: &mut Tx, commit: &Commit, now_ms: u64) -> Result<Option<InodeR
     }
     room::refuse_above(tx, Some(&before), Some(&inode))?;
     inodes::save(tx, file, &inode)?;
-    Ok((inode.allocated < before.allocated).then_some(inode))
+    Ok(inode.allocated < before.allocated)
 }
 
 /// Raises the size to `end`, where the file's data ends on the drives. A file that was being cut keeps its

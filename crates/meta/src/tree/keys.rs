@@ -41,20 +41,26 @@ pub fn of_drive(tx: &Tx, drive: DriveId) -> Result<DriveKeyRecord, Refusal> {
 pub fn rotate_volume(tx: &mut Tx, name: &str, at_once: bool, now_ms: u64) -> Result<(), Refusal> {
     let volume = volumes::find(tx, name)?.volume;
     let keys = of_volume(tx, volume)?;
-    let free_ms = keys.turned_ms + CAPABILITY_MS + LAG_MS;
-    if !at_once && keys.turned_ms > 0 && now_ms < free_ms {
-        let seconds = (free_ms - now_ms).div_ceil(1000);
-        let detail = format!(
-            "the keys of volume {name:?} were turned a short time ago, and capabilities under the keys before are still \
-             in use: try again in {seconds} s, or end these at once"
-        );
-        return Err(Refusal::new(Reason::NotAllowed, detail));
-    }
+    refuse_early(&format!("volume {name:?}"), keys.turned_ms, at_once, now_ms)?;
     // A step of two leaves no key of before in force.
     let epoch = keys.epoch.checked_add(if at_once { 2 } else { 1 });
     let epoch = epoch.ok_or_else(|| Refusal::new(Reason::Range, "the keys were turned too often"))?;
     tx.set(key::volume_keys(volume), &VolumeKeysRecord { epoch, turned_ms: now_ms });
     Ok(())
+}
+
+/// Refuses a turn so soon after the last one that three keys would be in use.
+fn refuse_early(what: &str, turned_ms: u64, at_once: bool, now_ms: u64) -> Result<(), Refusal> {
+    let free_ms = turned_ms + CAPABILITY_MS + LAG_MS;
+    if at_once || turned_ms == 0 || now_ms >= free_ms {
+        return Ok(());
+    }
+    let seconds = (free_ms - now_ms).div_ceil(1000);
+    let detail = format!(
+        "the keys of {what} were turned a short time ago, and capabilities under the keys before are still in use: try \
+         again in {seconds} s, or end these at once"
+    );
+    Err(Refusal::new(Reason::NotAllowed, detail))
 }
 
 /// A drive has keys of a later epoch than the volume's, as this state is older: the volume's follow.
@@ -66,18 +72,22 @@ pub fn follow_drive(tx: &mut Tx, volume: VolumeId, epoch: u32, now_ms: u64) -> R
     Ok(())
 }
 
-/// Has a drive's master key turned at its next heartbeat. A turn that is under way stays as it is.
+/// Has a drive's master key turned at its next heartbeat. A turn that is under way stays as it is, or ends
+/// what was signed before at once too.
 pub fn rotate_drive(
     tx: &mut Tx,
     drive: DriveId,
     random: [u8; 32],
     at_once: bool,
+    now_ms: u64,
 ) -> Result<DriveKeyRecord, Refusal> {
     let mut keys = of_drive(tx, drive)?;
-    if keys.turn.next.is_none() {
+    let is_turning = keys.turn.next.is_some();
+    if !is_turning {
+        refuse_early("the drive", keys.turned_ms, at_once, now_ms)?;
         keys.turn.next = Some(random);
     }
-    keys.turn.at_once = at_once;
+    keys.turn.at_once = at_once || is_turning && keys.turn.at_once;
     tx.set(key::drive_key(drive), &keys);
     Ok(keys)
 }
@@ -238,8 +248,8 @@ mod tests {
     #[test]
     fn a_turn_of_a_drives_key_is_known_before_the_drive_hears_of_it() {
         let db = state();
-        let keys = db.write(|tx| rotate_drive(tx, DRIVE, [7; 32], false)).expect("asked");
-        let again = db.write(|tx| rotate_drive(tx, DRIVE, [8; 32], true)).expect("asked again");
+        let keys = db.write(|tx| rotate_drive(tx, DRIVE, [7; 32], false, 1_000_000)).expect("asked");
+        let again = db.write(|tx| rotate_drive(tx, DRIVE, [8; 32], true, 1_000_000)).expect("asked again");
         assert_eq!((again.turn.next, again.turn.at_once), (Some([7; 32]), true), "one turn at a time");
         let master = record(1, "one").master;
         assert_eq!(key_of(&master, &keys.turn, 1), Some(master.clone()));
@@ -258,7 +268,7 @@ mod tests {
         assert!(db.write(|tx| allow_rejoin(tx, DRIVE)).expect("allowed").may_rejoin);
         let keys = db.write(|tx| rejoined(tx, DRIVE, 9)).expect("joined");
         assert_eq!((keys.turn.number, keys.may_rejoin), (2, false));
-        db.write(|tx| rotate_drive(tx, DRIVE, [7; 32], false)).expect("asked");
+        db.write(|tx| rotate_drive(tx, DRIVE, [7; 32], false, 1_000_000)).expect("asked");
         assert_eq!(db.write(|tx| rejoined(tx, DRIVE, 9)).expect("joined").turn.number, 4);
     }
 

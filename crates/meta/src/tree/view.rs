@@ -116,7 +116,6 @@ pub fn opened(
         cut_at: inode.cut_at,
         range: part.map(|part| part.range()),
         filling: inode.filling().and_then(|segment| segment.filling),
-        allocated: inode.allocated,
         reach: inode.reach.filter(|_| matches!(opener, Opener::Writer(_))),
         promise: reserved.filter(|record| is_kept(record, inode)).map(ReservationRecord::handle),
     }

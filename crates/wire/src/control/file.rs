@@ -179,8 +179,6 @@ record! {
         promise: Option<HandlePromise>,
         /// For writers under a quota: one past the last byte that they may write before they ask for more.
         reach: Option<u64>,
-        /// One past the last byte for which the drives keep room free ([`Allocate`]); 0: for none.
-        allocated: u64,
     }
 }
 

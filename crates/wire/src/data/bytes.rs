@@ -246,11 +246,3 @@ impl Retire {
         Version { n: self.settled_to.n.saturating_add(1), ..self.settled_to }
     }
 }
-
-record! {
-    /// Makes all acknowledged writes durable. Answered when all that was acknowledged before is durable.
-    pub struct Flush {
-        /// The object to flush.
-        at: Address,
-    }
-}

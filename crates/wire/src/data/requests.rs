@@ -10,8 +10,8 @@ use super::rules::{
     Absent, Bytes, FenceRule, GenerationRule, LeaseRule, Rules, Stamp, Subject, Target, WellKnown,
 };
 use super::{
-    Address, Calibrate, Create, Delta, Fence, Flush, GetAttributes, List, PartitionSet, Read, Ready, Remove,
-    Retire, Scrub, SetAttributes, Snapshot, StripeWrite, UnitWrite, Verdict, Versions,
+    Address, Calibrate, Create, Delta, Fence, GetAttributes, List, PartitionSet, Read, Ready, Remove, Retire,
+    Scrub, SetAttributes, Snapshot, StripeWrite, UnitWrite, Verdict, Versions,
 };
 use crate::capability::Rights;
 use crate::refusal::{Reason::*, Refusal};
@@ -195,18 +195,6 @@ drive_requests! {
             term: None,
         },
         form: r.check_form(),
-    }
-
-    /// Make all that came before durable: Done.
-    0x010c Flush(r) {
-        rules: Rules {
-            absent: Absent::Served,
-            fence: FenceRule::NotNeeded,
-            refusals: &[StaleGeneration, Full, Damaged, ReadOnly],
-            ..Rules::needing(Rights::WRITE)
-        },
-        target: Target { at: r.at, bytes: Bytes::Any, stamp: Stamp::None, term: None },
-        form: Ok(()),
     }
 
     /// Get attributes: Attributes, PartitionAttributes or DriveAttributes.

@@ -163,7 +163,10 @@ async fn send(
         let refused = exchange(core, session, &row.grant, &items).await.map_err(gone)?;
         for (job, refusal) in refused {
             tracing::debug!(%sister, unit = ?job.0, %refusal, "a parity drive does not accept a delta yet");
-            if matches!(refusal.reason, Reason::Expired | Reason::StaleKey | Reason::Rights | Reason::Scope) {
+            if matches!(
+                refusal.reason,
+                Reason::Expired | Reason::StaleKey | Reason::Forged | Reason::Rights | Reason::Scope
+            ) {
                 core.forwarder.sisters.forget(sister, partition);
             }
             if !passes(refusal.reason) {
