@@ -13,7 +13,7 @@ use braid_wire::{Capability, data::ColumnMap};
 use crate::core::{Core, Figures};
 use crate::device::gate::{Slot, reads_ns};
 use crate::parity::forward::shape_of;
-use crate::readahead::streams::{ChunkId, Due, Place, Queue, Seen, Step};
+use crate::readahead::streams::{ChunkId, Due, Facts, Place, Queue, Seen, Step};
 
 /// Largest window of a disk that was not calibrated.
 const WINDOW_BYTES_UNKNOWN: u64 = 4 << 20;
@@ -49,8 +49,10 @@ pub(crate) fn handle_read(
     }
     let ahead = Flow::BestEffort { tenant: capability.partition.0, client: capability.client.0 };
     let queue = if *flow == ahead { Queue::Same } else { Queue::Other };
-    let seen = seen(core, map, read, queue);
-    let Step { place, due } = core.readahead.state().streams.handle_read(core.gate.now_ns(), &seen);
+    let seen = seen(map, read, queue);
+    let now_ns = core.gate.now_ns();
+    let step = core.readahead.state().streams.handle_read(now_ns, &seen, || facts(core, map, read));
+    let Step { place, due } = step;
     if let Some(due) = due {
         start(core, ahead, due);
     }
@@ -61,21 +63,24 @@ pub(crate) fn handle_read(
     }
 }
 
-fn seen(core: &Core, map: &ColumnMap, read: &Read, queue: Queue) -> Seen {
+fn seen(map: &ColumnMap, read: &Read, queue: Queue) -> Seen {
     let unit_bytes = u64::from(map.unit_bytes);
     let begin = read.unit.saturating_mul(unit_bytes);
     let at = |offset: u32| begin.saturating_add(u64::from(offset));
-    let is_parity = shape_of(map)
-        .is_some_and(|shape| matches!(shape.role(Stripe(read.unit), map.column), Role::Parity(_)));
     Seen {
         object: (read.at.partition, read.at.object),
         range: at(read.from)..at(read.to),
         queue,
         unit_bytes,
         passed_over: u64::from(map.m) * unit_bytes,
-        is_parity,
-        window_bytes_max: window_bytes_max(&core.gate.cost(), core.gate.keeps_promises()),
     }
+}
+
+fn facts(core: &Core, map: &ColumnMap, read: &Read) -> Facts {
+    let is_parity = shape_of(map)
+        .is_some_and(|shape| matches!(shape.role(Stripe(read.unit), map.column), Role::Parity(_)));
+    let window_bytes_max = window_bytes_max(&core.gate.cost(), core.gate.keeps_promises());
+    Facts { is_parity, window_bytes_max }
 }
 
 /// Largest window that pays on a disk with this cost.

@@ -25,14 +25,21 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use braid_layout::{ObjectId, PartitionId};
+
 use crate::connections::convert::ObjectRef;
 
 /// Reads that must go on where the last one ended before they are a stream.
 const RUN: u32 = 2;
+/// Bytes that these must have: some short reads go on by chance.
+const RUN_BYTES: u64 = 32 << 10;
+/// A stream reads at least this part of the bytes that it comes past. (Of a mirror's units a reader takes each
+/// from another column.)
+const READ_PART: u64 = 8;
 /// Streams at most.
 const STREAMS_MAX: usize = 64;
-/// Reads that are remembered because another may go on there.
-const CANDIDATES_MAX: usize = 64;
+/// Places for reads that are remembered because another may go on there.
+const CANDIDATES_MAX: usize = 256;
 /// Bytes of the smallest chunk.
 const WINDOW_BYTES_MIN: u64 = 256 << 10;
 /// The largest window is so many times the first.
@@ -65,6 +72,11 @@ pub(crate) struct Seen {
     pub(crate) unit_bytes: u64,
     /// Bytes of the parity units between two of data, which a reader passes over.
     pub(crate) passed_over: u64,
+}
+
+/// Facts that are of use only for reads in order.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Facts {
     /// True if the unit is parity.
     pub(crate) is_parity: bool,
     /// Largest window that pays on the disk.
@@ -127,6 +139,8 @@ struct Candidate {
     next: u64,
     /// Reads that went on.
     run: u32,
+    /// Bytes of these, and of the first.
+    bytes: u64,
 }
 
 #[derive(Debug)]
@@ -138,6 +152,9 @@ struct Stream {
     ahead_to: u64,
     window: u64,
     with_parity: bool,
+    /// Bytes that were read since the last chunk was due, and the place up to which they were then.
+    read: u64,
+    read_from: u64,
     /// In order; those that were read are gone.
     chunks: VecDeque<Chunk>,
     used_ns: u64,
@@ -147,19 +164,21 @@ struct Stream {
 #[derive(Debug)]
 pub(crate) struct Streams {
     bounds: Bounds,
-    /// The one read last is the last.
-    candidates: VecDeque<Candidate>,
+    /// Each is at the place that follows from its object and its end, so that random reads cost little; a
+    /// later one takes an earlier one's place.
+    candidates: Vec<Option<Candidate>>,
     streams: Vec<Stream>,
     chunks: u64,
 }
 
 impl Streams {
     pub(crate) fn new(bounds: Bounds) -> Streams {
-        Streams { bounds, candidates: VecDeque::new(), streams: Vec::new(), chunks: 0 }
+        let candidates = (0..CANDIDATES_MAX).map(|_| None).collect();
+        Streams { bounds, candidates, streams: Vec::new(), chunks: 0 }
     }
 
-    /// A read has come.
-    pub(crate) fn handle_read(&mut self, now_ns: u64, seen: &Seen) -> Step {
+    /// A read has come. If it is one of a stream, `facts` tells more.
+    pub(crate) fn handle_read(&mut self, now_ns: u64, seen: &Seen, facts: impl FnOnce() -> Facts) -> Step {
         let nothing = Step { place: Place::Disk, due: None };
         if self.bounds.bytes_max == 0 || seen.range.is_empty() {
             return nothing;
@@ -167,13 +186,15 @@ impl Streams {
         self.streams.retain(|stream| now_ns.saturating_sub(stream.used_ns) < IDLE_NS);
         let found = self.streams.iter().position(|stream| stream.has(seen));
         let Some(at) = found.or_else(|| self.handle_candidate(now_ns, seen)) else { return nothing };
+        let Facts { is_parity, window_bytes_max } = facts();
         let stream = &mut self.streams[at];
         stream.used_ns = now_ns;
-        stream.with_parity |= seen.is_parity;
+        stream.with_parity |= is_parity;
         let place = stream.handle_read(seen);
+        stream.read += seen.range.end - seen.range.start;
         stream.next = stream.next.max(seen.range.end);
         stream.drop_read();
-        Step { place, due: self.due(at, seen) }
+        Step { place, due: self.due(at, seen, window_bytes_max) }
     }
 
     /// A chunk's turn at the disk has come. Returns what is to be read of it; `None`: nothing any more.
@@ -214,20 +235,13 @@ impl Streams {
 
     /// A read that belongs to no stream. Returns the stream that it has become, if it has.
     fn handle_candidate(&mut self, now_ns: u64, seen: &Seen) -> Option<usize> {
-        let goes_on = |candidate: &Candidate| {
-            candidate.object == seen.object && goes_on(candidate.next, seen.range.start, seen)
-        };
-        let run = match self.candidates.iter().rposition(goes_on) {
-            Some(at) => self.candidates.remove(at)?.run + 1,
-            None => 0,
-        };
+        let before = self.take_candidate(seen);
+        let run = before.as_ref().map_or(0, |candidate| candidate.run + 1);
+        let bytes = before.map_or(0, |candidate| candidate.bytes) + (seen.range.end - seen.range.start);
         let object = seen.object;
         let next = seen.range.end;
-        if run < RUN {
-            if self.candidates.len() >= CANDIDATES_MAX {
-                self.candidates.pop_front();
-            }
-            self.candidates.push_back(Candidate { object, next, run });
+        if run < RUN || bytes < RUN_BYTES {
+            self.candidates[place_of(object, next)] = Some(Candidate { object, next, run, bytes });
             return None;
         }
         if self.streams.len() >= STREAMS_MAX {
@@ -238,24 +252,45 @@ impl Streams {
             object,
             next,
             ahead_to: next,
-            window: (seen.window_bytes_max / FIRST_PART).max(WINDOW_BYTES_MIN),
+            window: WINDOW_BYTES_MIN,
             with_parity: false,
+            read: 0,
+            read_from: next,
             chunks: VecDeque::new(),
             used_ns: now_ns,
         });
         Some(self.streams.len() - 1)
     }
 
+    /// Takes out the read that this one goes on with.
+    fn take_candidate(&mut self, seen: &Seen) -> Option<Candidate> {
+        let start = seen.range.start;
+        let unit_bytes = seen.unit_bytes.max(1);
+        // It may have ended before parity, which is passed over.
+        let units = if start.is_multiple_of(unit_bytes) { seen.passed_over / unit_bytes } else { 0 };
+        (0..=units).find_map(|units| {
+            let next = start.checked_sub(units * unit_bytes)?;
+            let at = place_of(seen.object, next);
+            self.candidates[at].take_if(|candidate| candidate.object == seen.object && candidate.next == next)
+        })
+    }
+
     /// The next chunk of a stream that was read just now, if it is time.
-    fn due(&mut self, at: usize, seen: &Seen) -> Option<Due> {
+    fn due(&mut self, at: usize, seen: &Seen, window_bytes_max: u64) -> Option<Due> {
         let streams = u64::try_from(self.streams.len()).unwrap_or(u64::MAX);
         let share = self.bounds.bytes_max / streams.saturating_mul(2).max(1);
-        let window_max = seen.window_bytes_max.max(WINDOW_BYTES_MIN).min(share);
+        let window_max = window_bytes_max.max(WINDOW_BYTES_MIN).min(share);
+        let first = (window_max / FIRST_PART).max(WINDOW_BYTES_MIN);
         let room = self.bounds.bytes_max.saturating_sub(self.bytes_ahead());
         let stream = &mut self.streams[at];
-        let window = stream.window.min(window_max);
+        let window = stream.window.max(first).min(window_max);
         let from = stream.ahead_to.max(stream.next);
         if from - stream.next > window {
+            return None;
+        }
+        if stream.read.saturating_mul(READ_PART) < stream.next - stream.read_from {
+            // These are reads at random places, which began like a stream.
+            self.streams.swap_remove(at);
             return None;
         }
         let mut to = stream.next.saturating_add(2 * window);
@@ -270,6 +305,8 @@ impl Streams {
         let range = from..from + bytes;
         stream.window = (2 * window).min(window_max);
         stream.ahead_to = range.end;
+        stream.read = 0;
+        stream.read_from = stream.next;
         self.chunks += 1;
         let id = ChunkId(self.chunks);
         stream.chunks.push_back(Chunk { id, range: range.clone(), state: State::Waiting, is_awaited: false });
@@ -344,12 +381,14 @@ impl Stream {
     }
 }
 
-/// Returns true if a read from `start` on goes on where one has ended.
-fn goes_on(ended: u64, start: u64, seen: &Seen) -> bool {
-    let is_at_unit = |at: u64| at.is_multiple_of(seen.unit_bytes.max(1));
-    let passes_over = || start > ended && start - ended <= seen.passed_over;
-    start == ended || passes_over() && is_at_unit(ended) && is_at_unit(start)
+/// The place of a read of this object that ended there.
+fn place_of(object: ObjectRef, next: u64) -> usize {
+    let (PartitionId(partition), ObjectId(number)) = object;
+    let mixed = (partition ^ number.rotate_left(20) ^ next).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    usize::try_from(mixed >> 56).expect("8 bits")
 }
+
+const _: () = assert!(CANDIDATES_MAX == 1 << 8, "a place has 8 bits");
 
 #[cfg(test)]
 mod tests;

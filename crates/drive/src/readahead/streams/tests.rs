@@ -8,6 +8,10 @@ const MIB: u64 = 1 << 20;
 const UNIT: u64 = 512 * KIB;
 const BOUNDS: Bounds = Bounds { bytes_max: 64 * MIB };
 
+fn facts() -> Facts {
+    Facts { is_parity: false, window_bytes_max: 4 * MIB }
+}
+
 fn seen(object: u64, range: Range<u64>) -> Seen {
     Seen {
         object: (PartitionId(1), ObjectId(object)),
@@ -15,8 +19,6 @@ fn seen(object: u64, range: Range<u64>) -> Seen {
         queue: Queue::Same,
         unit_bytes: UNIT,
         passed_over: UNIT,
-        is_parity: false,
-        window_bytes_max: 4 * MIB,
     }
 }
 
@@ -26,7 +28,7 @@ fn read_units(streams: &mut Streams, object: u64, units: Range<u64>) -> (Vec<Pla
     let mut places = Vec::new();
     let mut chunks = Vec::new();
     for unit in units {
-        let step = streams.handle_read(0, &seen(object, unit * UNIT..(unit + 1) * UNIT));
+        let step = streams.handle_read(0, &seen(object, unit * UNIT..(unit + 1) * UNIT), facts);
         places.push(step.place);
         if let Some(due) = step.due {
             chunks.extend(streams.begin(due.id));
@@ -77,14 +79,14 @@ fn parity_between_the_units_is_passed_over() {
     let mut streams = Streams::new(BOUNDS);
     for unit in (0..30).step_by(2) {
         let read = Seen { passed_over: 0, ..seen(1, unit * UNIT..(unit + 1) * UNIT) };
-        assert_eq!(streams.handle_read(0, &read).due, None);
+        assert_eq!(streams.handle_read(0, &read, facts).due, None);
     }
 }
 
 /// Makes a stream of units 0 to 2. Returns its first chunk, which is the two units after them.
 fn first_chunk(streams: &mut Streams) -> Due {
     read_units(streams, 1, 0..2);
-    let due = streams.handle_read(0, &seen(1, 2 * UNIT..3 * UNIT)).due.expect("a stream");
+    let due = streams.handle_read(0, &seen(1, 2 * UNIT..3 * UNIT), facts).due.expect("a stream");
     assert_eq!(due.range.start, 3 * UNIT);
     due
 }
@@ -95,12 +97,12 @@ fn reads_wait_for_what_is_on_its_way() {
     let due = first_chunk(&mut streams);
     // All of it is wanted before its turn comes.
     for half in [3 * UNIT..4 * UNIT, 4 * UNIT..5 * UNIT] {
-        assert_eq!(streams.handle_read(0, &seen(1, half)).place, Place::Coming(due.id));
+        assert_eq!(streams.handle_read(0, &seen(1, half), facts).place, Place::Coming(due.id));
     }
     assert!(streams.is_coming(due.id));
     assert_eq!(streams.begin(due.id), Some(due.range));
     let promised = Seen { queue: Queue::Other, ..seen(1, 3 * UNIT..4 * UNIT) };
-    assert_eq!(streams.handle_read(0, &promised).place, Place::Coming(due.id), "the disk is at it");
+    assert_eq!(streams.handle_read(0, &promised, facts).place, Place::Coming(due.id), "the disk is at it");
     streams.handle_end(due.id);
     assert!(!streams.is_coming(due.id));
     assert_eq!(streams.begin(due.id), None);
@@ -113,12 +115,12 @@ fn what_a_promised_read_takes_in_its_own_turn_is_not_read_ahead() {
     let due = first_chunk(&mut streams);
     let half = 3 * UNIT..3 * UNIT + UNIT / 2;
     let promised = Seen { queue: Queue::Other, ..seen(1, half.clone()) };
-    assert_eq!(streams.handle_read(0, &promised).place, Place::Disk);
+    assert_eq!(streams.handle_read(0, &promised, facts).place, Place::Disk);
     assert_eq!(streams.begin(due.id), Some(half.end..due.range.end));
     let mut streams = Streams::new(BOUNDS);
     let due = first_chunk(&mut streams);
     let promised = Seen { queue: Queue::Other, ..seen(1, due.range) };
-    assert_eq!(streams.handle_read(0, &promised).place, Place::Disk);
+    assert_eq!(streams.handle_read(0, &promised, facts).place, Place::Disk);
     assert_eq!(streams.begin(due.id), None);
 }
 
@@ -126,10 +128,34 @@ fn what_a_promised_read_takes_in_its_own_turn_is_not_read_ahead() {
 fn a_chunk_that_failed_ends_its_stream() {
     let mut streams = Streams::new(BOUNDS);
     read_units(&mut streams, 1, 0..2);
-    let due = streams.handle_read(0, &seen(1, 2 * UNIT..3 * UNIT)).due.expect("a stream");
+    let due = streams.handle_read(0, &seen(1, 2 * UNIT..3 * UNIT), facts).due.expect("a stream");
     streams.handle_failed(due.id);
     assert_eq!((streams.bytes_ahead(), streams.is_coming(due.id)), (0, false));
     assert_eq!(read_units(&mut streams, 1, 3..4).0, [Place::Disk]);
+}
+
+/// They would be read ahead of for as long as some of them come by.
+#[test]
+fn reads_at_random_places_that_began_like_a_stream_end_it() {
+    let mut streams = Streams::new(BOUNDS);
+    read_units(&mut streams, 1, 0..3);
+    let mut chunks = 0;
+    for i in 0..50 {
+        // The beginning of each unit, and no more.
+        let from = (3 + i) * UNIT;
+        let step = streams.handle_read(0, &seen(1, from..from + 4 * KIB), facts);
+        chunks += usize::from(step.due.is_some());
+    }
+    assert!(chunks <= 1, "{chunks}");
+    assert_eq!(streams.streams.len(), 0);
+}
+
+#[test]
+fn short_reads_need_a_longer_run() {
+    let mut streams = Streams::new(BOUNDS);
+    let mut due = |i: u64| streams.handle_read(0, &seen(1, i * 4 * KIB..(i + 1) * 4 * KIB), facts).due;
+    let first = (0..20).find(|&i| due(i).is_some());
+    assert_eq!(first, Some(7), "32 KiB");
 }
 
 #[test]
@@ -149,7 +175,7 @@ fn many_streams_share_the_bound_and_those_that_stop_make_room() {
     // All others are idle.
     let later = IDLE_NS + 1;
     for unit in 0..3 {
-        streams.handle_read(later, &seen(500, unit * UNIT..(unit + 1) * UNIT));
+        streams.handle_read(later, &seen(500, unit * UNIT..(unit + 1) * UNIT), facts);
     }
     assert_eq!(streams.streams.len(), 1);
 }
@@ -209,7 +235,7 @@ proptest! {
                     let to = (from + bytes).min((from / UNIT + 1) * UNIT);
                     at[reader] = to;
                     let read = Seen { queue, ..seen(u64::try_from(reader / 2).expect("small"), from..to) };
-                    let step = streams.handle_read(now, &read);
+                    let step = streams.handle_read(now, &read, facts);
                     if step.place == Place::Memory {
                         let has = |byte: u64| {
                             memory.iter().any(|(object, range)| *object == read.object && range.contains(&byte))
@@ -250,7 +276,7 @@ proptest! {
         let mut streams = Streams::new(BOUNDS);
         for place in places {
             let from = place * 4 * KIB;
-            let step = streams.handle_read(0, &seen(1, from..from + 4 * KIB));
+            let step = streams.handle_read(0, &seen(1, from..from + 4 * KIB), facts);
             prop_assert_eq!(step, Step { place: Place::Disk, due: None });
         }
     }
