@@ -23,6 +23,8 @@ const THREADS: usize = 3;
 async fn start(dir: &std::path::Path, manager: &Manager) -> Drive {
     let (mut settings, clock) = settings();
     settings.sending = Sending::Copy;
+    // What is read ahead needs a thread, and reads wait for it.
+    settings.read_ahead_bytes = 0;
     let drive = Drive::start_with(config(dir, manager, settings), clock, manager).await;
     drive.prepare().await;
     drive
