@@ -33,8 +33,8 @@ use crate::connections::convert::ObjectRef;
 const RUN: u32 = 2;
 /// Bytes that these must have: some short reads go on by chance.
 const RUN_BYTES: u64 = 32 << 10;
-/// A stream reads at least this part of the bytes that it comes past. (Of a mirror's units a reader takes each
-/// from another column.)
+/// A stream reads at least this part of the bytes that it comes past. (Of a mirror's units a reader takes
+/// each from another column.)
 const READ_PART: u64 = 8;
 /// Streams at most.
 const STREAMS_MAX: usize = 64;
