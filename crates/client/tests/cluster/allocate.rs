@@ -136,3 +136,19 @@ async fn room_that_is_kept_counts_under_a_quota() {
     client.unlink(&name("a")).await.expect("removed");
     assert_eq!(used().await, 0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drive_that_is_gone_keeps_nobody_from_the_room_on_the_others() {
+    let (mut cluster, client) = cluster(0).await;
+    let file = client.open(&name("a"), &both().create(true)).await.expect("created");
+    file.write_at(&[7; 1000], 0).await.expect("written");
+    cluster.kill(0);
+    file.reserve_space(0..100 * MIB).await.expect("the others have it");
+    file.write_at(&vec![8; 1 << 20], 0).await.expect("written");
+    file.close().await.expect("closed");
+    // The column is fenced when its drive is back, and has its room then too.
+    cluster.restart(0).await;
+    cluster.all_up(&client).await;
+    heals(&cluster, &client, 0).await;
+    free_is(&client, |free| free < 195 * MIB).await;
+}

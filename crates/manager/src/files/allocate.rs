@@ -8,15 +8,17 @@ use std::sync::Arc;
 
 use braid_layout::{Column, DriveId, FileId};
 use braid_meta::records::schema::InodeRecord;
-use braid_meta::tree::files::{FILE_BYTES_MAX, leased, set_allocated};
+use braid_meta::tree::files::{FILE_BYTES_MAX, lease_lost, leased, set_allocated};
 use braid_meta::tree::room;
 use braid_wire::control::{Allocate, AllocateAct};
 use braid_wire::{Reason, Refusal};
 use tokio::task::JoinSet;
 
 use crate::columns::fence::Target;
+use crate::columns::procedure::{self, Cause, RecordedLease};
 use crate::core::Core;
 use crate::drive_calls::CallError;
+use crate::files::opened::renew_lease;
 use crate::files::reach::or_wait;
 use crate::files::sharing;
 
@@ -55,7 +57,18 @@ pub(crate) async fn answer(core: &Arc<Core>, asked: Allocate) -> Result<(), Refu
     // Before any drive is asked: a quota may have no room.
     let room = core.read(move |_, tx| room::refuse_above(tx, Some(&had), Some(&would_be))).await;
     or_wait(core, file, holder, to, room).await?;
-    let kept = match keep_free(core, file, &after).await.into_iter().next() {
+    let mut after = after;
+    let mut failures = keep_free(core, file, &after).await;
+    if !failures.is_empty() && failures.iter().all(|(_, error)| matches!(error, CallError::Unreachable(_))) {
+        // Columns on drives that are gone go out, as for a write. They are fenced when they are back, and
+        // a fence sets what they keep.
+        let cause = Cause { lease: RecordedLease::Live, ..Cause::nothing() };
+        let fenced = procedure::run(core, file, cause).await?.ok_or_else(|| lease_lost(file, lease))?;
+        renew_lease(core, file, lease, holder)?;
+        after = InodeRecord { allocated, ..fenced };
+        failures = keep_free(core, file, &after).await;
+    }
+    let kept = match failures.into_iter().next() {
         None => core.write(move |_, tx| set_allocated(tx, file, lease, allocated)).await,
         Some((drive, error)) => Err(no_room(core, drive, &after, error)),
     };
