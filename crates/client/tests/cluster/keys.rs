@@ -51,6 +51,10 @@ async fn work(client: Client, path: Name, stop: Arc<AtomicBool>) -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_request_fails_while_all_keys_are_turned() {
     let (mut cluster, client) = cluster().await;
+    let data = pattern(9, 300_000);
+    put(&client, &name("idle"), raid5(), &data).await;
+    let read = braid_client::OpenOptions::new().read(true);
+    let idle = cluster.client().await.open(&name("idle"), &read).await.expect("opened");
     let stop = Arc::new(AtomicBool::new(false));
     let mut workers = Vec::new();
     for worker in 0..3 {
@@ -70,6 +74,10 @@ async fn no_request_fails_while_all_keys_are_turned() {
     for worker in workers {
         assert!(worker.await.expect("it ends") > 0);
     }
+    // Its capabilities are of keys that no drive knows any more.
+    let mut back = vec![0; data.len()];
+    idle.read_at(&mut back, 0).await.expect("it asks for new ones");
+    assert!(back == data);
     let keys = client.keys().await.expect("keys");
     assert_eq!(keys.volumes[0].epoch, 6);
     assert!(keys.drives.iter().all(|row| row.number == 4), "{:?}", keys.drives);
