@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use braid_client::{Client, Kind, Name};
-use braid_layout::Scheme;
+use braid_layout::{PartitionId, Scheme};
+use braid_transport::{ControlSession, Limits, TransportError};
 use braid_wire::Reason;
-use braid_wire::control::{DriveState, KeyTurning};
+use braid_wire::control::{ControlRequest, DriveState, KeyTurning, Sisters};
 
 use crate::common::{Cluster, name, pattern, put, read_all, shape, wait_for};
 use crate::shared::{UNIT, both};
@@ -198,4 +199,22 @@ async fn a_drive_put_back_from_before_a_turn_joins_anew_when_it_may() {
     cluster.stop(0).await;
     std::fs::write(&identity, &before).expect("put back");
     assert!(!cluster.starts_again(0).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_under_a_key_that_ended_is_over() {
+    let (cluster, client) = cluster().await;
+    let drive = &cluster.drives[0];
+    let limits = Limits::default();
+    let connected = ControlSession::connect(&cluster.ready.address, drive.credentials.clone(), &limits).await;
+    let mut session = connected.expect("a session of the drive");
+    let asked = ControlRequest::from(Sisters { partition: PartitionId(1), drives: Vec::new() });
+    session.call(&asked).await.expect("the drive may ask");
+    client.rotate_keys(KeyTurning::Drive, "d0", false).await.expect("asked for");
+    all_heard(&client).await;
+    session.call(&asked).await.expect("what was proved before lasts a while");
+    client.rotate_keys(KeyTurning::Drive, "d0", true).await.expect("asked for");
+    all_heard(&client).await;
+    let over = session.call(&asked).await.expect_err("the key has ended");
+    assert!(!matches!(over, TransportError::Refusal(_)), "{over}");
 }
