@@ -12,11 +12,12 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
 use crate::operate::rebalance::{self, BalanceFacts};
-use crate::operate::replace::{must_serve, row};
+use crate::operate::replace::{come_back, must_serve, row};
 use crate::output::exit::{Exit, Failure};
 use crate::output::rate::{Bar, Progress, Rate};
 use crate::output::report::{Report, count, table};
 use crate::output::size;
+use crate::output::waiting::telling;
 use crate::{args, connect};
 
 /// Interval between two looks at the progress.
@@ -331,7 +332,8 @@ pub(crate) async fn rebuild(
     let client = connect::cluster(cluster).await?;
     let known = row(&client, &rebuild.drive).await?;
     if let Some(row) = &known {
-        must_serve(row).await?;
+        let waited = || format!("for {} to be told what it missed", row.name);
+        must_serve(&telling(waited, come_back(&client, row.clone())).await?).await?;
     }
     let before = HealTotals::now(&client).await?;
     let progress = Progress::begin(None, Bar::beside(report));

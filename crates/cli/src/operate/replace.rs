@@ -20,6 +20,9 @@ use crate::output::waiting::telling;
 /// Maximum time for which a dead drive may still hold its lease, with a margin.
 const LEASE_BOUND: Duration = Duration::from_secs(30);
 const LEASE_POLL: Duration = Duration::from_millis(100);
+/// A drive that was heard within this time is taken to be alive: heartbeats come at a quarter of the lease of
+/// 6 s, or sooner.
+const HEARD_MS: u64 = 4000;
 /// Time limit for a drive to accept a connection and greet.
 const ANSWER_BOUND: Duration = Duration::from_secs(5);
 
@@ -71,6 +74,24 @@ pub async fn row(client: &Client, drive: &str) -> Result<Option<DriveRow>, Error
     let called =
         |row: &DriveRow| row.name == drive || row.drive.to_string() == drive || row.drive.short() == drive;
     Ok(client.status().await?.drives.into_iter().find(called))
+}
+
+/// Waits while the drive is coming back: it sends heartbeats, and has no lease before it was told of the columns
+/// that went out while it was away. Returns its row then. A drive that goes silent, whose disk hangs, or that is
+/// still without a lease after the time limit, is away.
+pub(crate) async fn come_back(client: &Client, mut row: DriveRow) -> Result<DriveRow, Failure> {
+    let returning = |row: &DriveRow| {
+        row.state == DriveState::Away && row.stalled_ms == 0 && row.silent_ms < HEARD_MS
+    };
+    let end = Instant::now() + LEASE_BOUND;
+    while returning(&row) && Instant::now() < end {
+        sleep(LEASE_POLL).await;
+        match self::row(client, &row.drive.to_string()).await? {
+            Some(now) => row = now,
+            None => break,
+        }
+    }
+    Ok(row)
 }
 
 /// Refuses to rebuild a drive that is away. The manager knows of nothing to rebuild on it, yet its columns
