@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use braid_layout::{ObjectId, PartitionId};
 
+use crate::clean::clusters::OBJECT_BYTES_MAX;
 use crate::crc::BLOCK_BYTES;
 use crate::error::Error;
 use crate::files::Open;
@@ -60,7 +61,41 @@ impl Stretch {
     }
 }
 
+/// A part of the log that is read in one sweep, for the small objects of a cluster that lie in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Area {
+    /// The segment of the log.
+    pub segment: u32,
+    /// Number of the area in it.
+    pub number: u64,
+    /// Bytes of the area.
+    pub bytes: u64,
+}
+
 impl Store {
+    /// The area, of this many bytes, with the first bytes of a small object that has a cluster. `None`: it has no
+    /// cluster, is large, or holds nothing.
+    pub fn area_of(&self, partition: PartitionId, object: ObjectId, bytes: u64) -> Option<Area> {
+        let index = self.index();
+        let shown = index.shown(partition, object).ok()?;
+        if shown.own.attributes.cluster() == 0 || shown.own.bytes > OBJECT_BYTES_MAX || bytes == 0 {
+            return None;
+        }
+        let unit = shown.own.attributes.unit_bytes;
+        let content = shown.slot(0)?.wanted(Want::Newest, &(0..unit), unit).ok()??;
+        let extent = content.extents.iter().find(|extent| !extent.is_hole())?;
+        let number = u64::from(extent.block) * LOG_BLOCK_U64 / bytes;
+        Some(Area { segment: extent.segment, number, bytes })
+    }
+
+    /// The bytes of an area, as far as the log has them.
+    pub fn area(&self, area: Area) -> Result<Stretch, Error> {
+        let file = self.files().get(area.segment)?;
+        let begin = area.number * area.bytes;
+        let length = file.length().map_err(|error| Error::io("look at a segment", error))?;
+        Ok(Stretch { file, range: begin..(begin + area.bytes).min(length) })
+    }
+
     /// The places of the disk that have the newest content of the object's bytes `range`, its units one after
     /// the other, with the headers of their records. Places less than `gap_bytes` apart are one stretch: to
     /// read what lies between is less work than to go there. Where a record was written over in part, the

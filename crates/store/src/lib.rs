@@ -52,7 +52,7 @@ mod threads;
 mod turns;
 mod view;
 
-pub use ahead::{Stretch, Wanted};
+pub use ahead::{Area, Stretch, Wanted};
 pub use commit_delay::CommitTotals;
 pub use crc::{BLOCK_BYTES, block_count, block_crcs, crc32c};
 pub use disk_reads::DiskReads;

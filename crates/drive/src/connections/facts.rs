@@ -26,6 +26,8 @@ pub(crate) struct StoredFacts {
     /// The columns of the set that are ready.
     pub(crate) ready: ColumnMask,
     pub(crate) map: Arc<ColumnMap>,
+    /// True if it is read together with others: it has a cluster.
+    pub(crate) is_clustered: bool,
 }
 
 /// An object whose creation is on its way to the disk.
@@ -64,9 +66,10 @@ impl Objects {
         }
         let maps = &mut self.maps;
         let looked = core.store.with_object(place.0, place.1, |state: &ObjectState<'_>| {
-            let ObjectState { object_version, g, set, joining, map } = *state;
+            let ObjectState { object_version, g, set, joining, map, is_clustered } = *state;
             let map = maps.decoded(place, map)?;
-            Ok::<_, DecodeError>(StoredFacts { object_version, g, ready: set.minus(joining), map })
+            let ready = set.minus(joining);
+            Ok::<_, DecodeError>(StoredFacts { object_version, g, ready, map, is_clustered })
         });
         match looked {
             Ok(facts) => facts

@@ -52,7 +52,8 @@ impl Requests {
             let object_version = capability.object_version;
             let g = capability.g;
             let ready = capability.set.minus(capability.joining);
-            let facts = StoredFacts { object_version, g, ready, map };
+            let facts =
+                StoredFacts { object_version, g, ready, map, is_clustered: create.attributes.cluster != 0 };
             let answered = Arc::new(AtomicBool::new(false));
             self.objects.is_creating(place, facts, Arc::clone(&answered));
             self.core().readmission.handle_fenced(partition, object);

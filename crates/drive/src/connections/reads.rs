@@ -68,8 +68,7 @@ impl Requests {
         ticket.waits();
         let core = self.core();
         let flow = flow_of(&core, capability);
-        let route = facts
-            .map_or(Route::Disk, |facts| chunks::handle_read(&core, &flow, capability, &facts.map, &read));
+        let route = facts.map_or(Route::Disk, |facts| chunks::route(&core, &flow, capability, facts, &read));
         let reading = Reading { core, flow, g: capability.g, room, read, ticket };
         match route {
             Route::Disk => reading.in_turn(),

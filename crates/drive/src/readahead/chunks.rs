@@ -1,25 +1,31 @@
 //! Chunks: each read of a client is noted, and what is due then is read when it is its turn.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use braid_layout::{Role, Stripe};
 use braid_schedule::cost::SECOND_NS;
 use braid_schedule::{DeviceCost, Direction, Flow, OPERATION_BYTES};
-use braid_store::{DiskReads, Stretch, Wanted};
+use braid_store::{Area, DiskReads, Stretch, Wanted};
 use braid_transport::host;
 use braid_wire::data::{Read, Want};
 use braid_wire::{Capability, data::ColumnMap};
 
+use crate::connections::facts::StoredFacts;
 use crate::core::{Core, Figures};
 use crate::device::gate::{Slot, reads_ns};
 use crate::parity::forward::shape_of;
-use crate::readahead::streams::{ChunkId, Due, Facts, Place, Queue, Seen, Step};
+use crate::readahead::streams::{ChunkId, Due, Facts, Place, Queue, Seen};
 
 /// Largest window of a disk that was not calibrated.
 const WINDOW_BYTES_UNKNOWN: u64 = 4 << 20;
 /// Bounds of the largest window of other disks.
 const WINDOW_BYTES_MAX: u64 = 8 << 20;
 const WINDOW_BYTES_LEAST: u64 = 1 << 20;
+/// Bytes of an area on a disk that was not calibrated, and bounds of those on others.
+const AREA_BYTES_UNKNOWN: u64 = 256 << 10;
+const AREA_BYTES_LEAST: u64 = 64 << 10;
+const AREA_BYTES_MAX: u64 = 1 << 20;
 /// A window's bytes take so many times as long as going to them: a sixteenth of the time is lost then.
 const AMORTISED: u64 = 16;
 /// Device time of a chunk, in times of that of its bytes in one piece, beyond which the rest is left to its
@@ -37,30 +43,65 @@ pub(crate) enum Route {
 }
 
 /// Notes a read, and starts what is to be read ahead for it. Returns where its own bytes should be.
+pub(crate) fn route(
+    core: &Arc<Core>,
+    flow: &Flow,
+    capability: &Capability,
+    facts: &StoredFacts,
+    read: &Read,
+) -> Route {
+    let place = match handle_read(core, flow, capability, &facts.map, read) {
+        Place::Disk if facts.is_clustered => sweep(core, flow, capability, read),
+        place => place,
+    };
+    match place {
+        Place::Disk => Route::Disk,
+        Place::Memory => Route::Memory,
+        Place::Coming(chunk) => Route::After(chunk),
+    }
+}
+
+/// Notes a read, and starts what is to be read ahead for its stream. Returns where its own bytes should be by
+/// that.
 pub(crate) fn handle_read(
     core: &Arc<Core>,
     flow: &Flow,
     capability: &Capability,
     map: &ColumnMap,
     read: &Read,
-) -> Route {
-    if read.want == Want::Exactly || !matches!(flow, Flow::BestEffort { .. } | Flow::Reserved { .. }) {
-        return Route::Disk;
-    }
-    let ahead = Flow::BestEffort { tenant: capability.partition.0, client: capability.client.0 };
-    let queue = if *flow == ahead { Queue::Same } else { Queue::Other };
+) -> Place {
+    let Some((ahead, queue)) = best_effort(flow, capability, read) else { return Place::Disk };
     let seen = seen(map, read, queue);
     let now_ns = core.gate.now_ns();
     let step = core.readahead.state().streams.handle_read(now_ns, &seen, || facts(core, map, read));
-    let Step { place, due } = step;
-    if let Some(due) = due {
-        start(core, ahead, due);
+    if let Some(due) = step.due {
+        let bytes = due.range.end - due.range.start;
+        start(core, ahead, due.id, bytes, What::Object(due));
     }
-    match place {
-        Place::Disk => Route::Disk,
-        Place::Memory => Route::Memory,
-        Place::Coming(chunk) => Route::After(chunk),
+    step.place
+}
+
+/// Notes a read of an object that has a cluster. If it is small, and another of its neighbours was read lately,
+/// they are all read together.
+fn sweep(core: &Arc<Core>, flow: &Flow, capability: &Capability, read: &Read) -> Place {
+    let Some((ahead, queue)) = best_effort(flow, capability, read) else { return Place::Disk };
+    let bytes = area_bytes(&core.gate.cost(), core.gate.keeps_promises());
+    let Some(area) = core.store.area_of(read.at.partition, read.at.object, bytes) else { return Place::Disk };
+    let (place, sweep) = core.readahead.state().areas.handle_read(core.gate.now_ns(), area, queue);
+    if let Some(chunk) = sweep {
+        start(core, ahead, chunk, bytes, What::Area(area));
     }
+    place
+}
+
+/// The flow in which is read ahead for a read, and how it stands to the read's own; `None`: nothing is.
+fn best_effort(flow: &Flow, capability: &Capability, read: &Read) -> Option<(Flow, Queue)> {
+    if read.want == Want::Exactly || !matches!(flow, Flow::BestEffort { .. } | Flow::Reserved { .. }) {
+        return None;
+    }
+    let ahead = Flow::BestEffort { tenant: capability.partition.0, client: capability.client.0 };
+    let queue = if *flow == ahead { Queue::Same } else { Queue::Other };
+    Some((ahead, queue))
 }
 
 fn seen(map: &ColumnMap, read: &Read, queue: Queue) -> Seen {
@@ -101,10 +142,16 @@ fn passing_bytes(cost: &DeviceCost) -> u64 {
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
+/// Bytes of an area that is read in one sweep: to read them takes about as long as to go there.
+fn area_bytes(cost: &DeviceCost, keeps_promises: bool) -> u64 {
+    let bytes = if *cost == DeviceCost::FREE { AREA_BYTES_UNKNOWN } else { passing_bytes(cost) };
+    let bytes = bytes.clamp(AREA_BYTES_LEAST, AREA_BYTES_MAX).next_power_of_two();
+    if keeps_promises { bytes.min(OPERATION_BYTES) } else { bytes }
+}
+
 /// Has a chunk read when it is its turn.
-fn start(core: &Arc<Core>, flow: Flow, due: Due) {
-    let bytes = due.range.end - due.range.start;
-    let coming = Coming { core: Arc::clone(core), due, outcome: Outcome::Dropped };
+fn start(core: &Arc<Core>, flow: Flow, id: ChunkId, bytes: u64, what: What) {
+    let coming = Coming { core: Arc::clone(core), id, what, outcome: Outcome::Dropped };
     core.gate.enter(flow, Direction::Read, bytes, move |slot| {
         drop(host::spawn_blocking(move || coming.read(slot)));
     });
@@ -119,35 +166,53 @@ enum Outcome {
     Ended,
 }
 
+/// What a chunk reads.
+enum What {
+    /// Bytes of an object, for a stream.
+    Object(Due),
+    /// A part of the log.
+    Area(Area),
+}
+
 /// A chunk that is due. Drop tells the stream, and those who wait.
 struct Coming {
     core: Arc<Core>,
-    due: Due,
+    id: ChunkId,
+    what: What,
     outcome: Outcome,
 }
 
 impl Coming {
     fn read(mut self, slot: Slot) {
-        self.outcome = Outcome::Ended;
-        let Some(range) = self.core.readahead.state().streams.begin(self.due.id) else {
-            return slot.did_nothing();
-        };
         let cost = self.core.gate.cost();
-        let (partition, object) = self.due.object;
-        let wanted = if self.due.with_parity { Wanted::All } else { Wanted::Data };
-        let most_ns = cost.time_ns(Direction::Read, range.end - range.start).saturating_mul(SCATTERED);
-        let found = self.core.store.ahead(partition, object, range, wanted, passing_bytes(&cost));
-        let stretches = match found {
-            Ok(stretches) if !stretches.is_empty() => stretches,
-            // The object ends here, or is gone.
-            _ => {
-                self.outcome = Outcome::Failed;
-                return slot.did_nothing();
+        self.outcome = Outcome::Ended;
+        let found = match &self.what {
+            What::Object(due) => {
+                let Some(range) = self.core.readahead.state().streams.begin(self.id) else {
+                    return slot.did_nothing();
+                };
+                self.places(due, range, &cost)
             }
+            What::Area(area) => self.core.store.area(*area).ok().map(|area| (vec![area], u64::MAX)),
+        };
+        let Some((stretches, most_ns)) = found else {
+            // The object ends here, or is gone.
+            self.outcome = Outcome::Failed;
+            return slot.did_nothing();
         };
         let read = read_most(&stretches, |disk| reads_ns(&cost, disk) <= most_ns);
         Figures::add(&self.core.figures.ahead_bytes, read.bytes);
         slot.did_reads(read);
+    }
+
+    /// The places of an object's bytes that are due, and the longest time that reading them may take. `None`:
+    /// there are none.
+    fn places(&self, due: &Due, range: Range<u64>, cost: &DeviceCost) -> Option<(Vec<Stretch>, u64)> {
+        let (partition, object) = due.object;
+        let wanted = if due.with_parity { Wanted::All } else { Wanted::Data };
+        let most_ns = cost.time_ns(Direction::Read, range.end - range.start).saturating_mul(SCATTERED);
+        let found = self.core.store.ahead(partition, object, range, wanted, passing_bytes(cost)).ok()?;
+        (!found.is_empty()).then_some((found, most_ns))
     }
 }
 
@@ -173,11 +238,13 @@ fn read_most(stretches: &[Stretch], goes_on: impl Fn(DiskReads) -> bool) -> Disk
 
 impl Drop for Coming {
     fn drop(&mut self) {
-        let id = self.due.id;
+        let id = self.id;
         let mut state = self.core.readahead.state();
-        match self.outcome {
-            Outcome::Ended => state.streams.handle_end(id),
-            Outcome::Failed | Outcome::Dropped => state.streams.handle_failed(id),
+        match (&self.what, self.outcome) {
+            (What::Object(_), Outcome::Ended) => state.streams.handle_end(id),
+            (What::Object(_), _) => state.streams.handle_failed(id),
+            (What::Area(_), Outcome::Ended) => state.areas.handle_end(id),
+            (What::Area(_), _) => state.areas.handle_failed(id),
         }
         let waiters = state.waiters.remove(&id).unwrap_or_default();
         drop(state);

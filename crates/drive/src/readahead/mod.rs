@@ -1,4 +1,5 @@
-//! Reading ahead for sequential readers: [`streams`] finds them and says what is due, [`chunks`] does it.
+//! Reading ahead for sequential readers, and for readers of many small objects of a cluster: [`streams`] and
+//! [`areas`] find them and say what is due, [`chunks`] does it.
 //!
 //! The system's page cache is the buffer: the next pieces of the log are read into it while answers are being
 //! sent. So there are no copies and no memory of the drive's own, `sendfile` works as before, and nothing is
@@ -10,6 +11,7 @@
 //! already, and else takes its own turn. What is in memory then needs no turn, so no byte is charged twice.
 //! While promises are kept on the drive, a chunk is no longer than the operations that their bounds are for.
 
+mod areas;
 pub(crate) mod chunks;
 pub(crate) mod state;
 mod streams;

@@ -87,6 +87,13 @@ pub(crate) struct Facts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ChunkId(u64);
 
+impl ChunkId {
+    /// Name of a sweep of an area, which is no stream's.
+    pub(super) fn of_area(sweep: u64) -> ChunkId {
+        ChunkId(sweep | 1 << 63)
+    }
+}
+
 /// Bytes of an object to be read ahead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Due {

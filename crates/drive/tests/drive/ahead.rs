@@ -9,12 +9,13 @@ use crate::support::manager::Manager;
 use crate::support::requests::*;
 use crate::support::{Drive, config, reason, settings, within};
 use braid_drive::READ_AHEAD_BYTES;
+use braid_layout::ObjectId;
 use braid_schedule::{Charge, DeviceCost, DirectionCost};
 use braid_store::disk::modelled::{Device, Time};
 use braid_transport::DriveSession;
 use braid_wire::Reason;
 use braid_wire::capability::{Capability, Rights};
-use braid_wire::data::{DriveReply, Remove};
+use braid_wire::data::{Address, Attributes, Create, DriveReply, Read, Remove, StripeWrite, Want};
 
 /// Time of a read, in nanoseconds.
 const READ_NS: u64 = 1_000_000;
@@ -114,6 +115,47 @@ async fn interleaved_streams_are_read_ahead_and_reads_at_random_are_not() {
     // Headers that the first reads brought are remembered.
     assert_eq!(streams_off, count(&streams) * READS_OF_A_UNIT - count(&random));
     assert!(streams_on < streams_off / 2, "{streams_on} of {streams_off}");
+}
+
+#[tokio::test]
+async fn small_objects_of_a_cluster_are_read_in_one_sweep() {
+    const OBJECTS: u64 = 16;
+    const SMALL: u32 = 4096;
+    let at = |object| Address { object: ObjectId(object), ..AT };
+    let of = |object| Capability { object: ObjectId(object), ..object_level() };
+    let mut found = Vec::new();
+    for (bytes_max, cluster) in [(READ_AHEAD_BYTES, 0), (0, 7), (READ_AHEAD_BYTES, 7)] {
+        let dir = tempfile::tempdir().unwrap();
+        let manager = Manager::start().await;
+        let (drive, _) = start(dir.path(), &manager, bytes_max).await;
+        drive.prepare().await;
+        let mut session = drive.session().await;
+        for object in 100..100 + OBJECTS {
+            let grant = drive.grant(of(object));
+            let create =
+                Create { at: at(object), attributes: Attributes { cluster, ..attributes_of(map()) } };
+            within(session.call(&grant, &create.into(), &[])).await.unwrap();
+            let payload = bytes(u8::try_from(object).unwrap(), SMALL);
+            let request = StripeWrite { at: at(object), ..write_of(0, 0, &payload, object) }.into();
+            within(session.call(&grant, &request, &[&payload])).await.unwrap();
+        }
+        drive.stop().await;
+        let (drive, time) = start(dir.path(), &manager, bytes_max).await;
+        let mut session = drive.session().await;
+        let before = time.reads();
+        for object in 100..100 + OBJECTS {
+            let grant = drive.grant(Capability { rights: Rights::READ, ..of(object) });
+            let want = Want::Newest;
+            let request = Read { at: at(object), unit: 0, from: 0, to: SMALL, want, exactly: vec![] };
+            let answer = within(session.call(&grant, &request.into(), &[])).await.unwrap();
+            assert!(answer.1 == bytes(u8::try_from(object).unwrap(), SMALL), "object {object}");
+        }
+        found.push(time.reads() - before);
+        drive.stop().await;
+    }
+    let [no_cluster, off, swept] = found[..] else { unreachable!() };
+    assert_eq!(no_cluster, off, "nothing is read that was not asked for");
+    assert!(swept * 3 < off, "{swept} of {off}");
 }
 
 #[tokio::test]

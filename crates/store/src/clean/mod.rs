@@ -10,6 +10,7 @@
 //! the data: every byte is written 3.8 times mixed, by either choice; apart it is 3.0 times by the greedy
 //! choice and 2.1 times by cost-benefit). A second head would do as well, but leave two log tails to recover.
 
+pub(crate) mod clusters;
 pub(crate) mod gather;
 pub(crate) mod move_batch;
 pub mod pace;

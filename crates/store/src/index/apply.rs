@@ -234,6 +234,9 @@ impl Index {
         if !entry.known && !self.serving {
             self.unknown.insert((partition, object));
         }
+        if record.kind != Kind::Move && entry.attributes.cluster() != 0 {
+            self.clustered += 1;
+        }
         let after = entry.outstanding();
         *reserved = *reserved - before + after;
         self.reserved = self.reserved - before + after;

@@ -37,6 +37,8 @@ pub struct ObjectState<'a> {
     pub joining: ColumnMask,
     /// Shape and components.
     pub map: &'a [u8],
+    /// True if it has a cluster.
+    pub is_clustered: bool,
 }
 
 /// The space that an object reserves, its placement hint, and what it is a still of.
@@ -109,7 +111,8 @@ impl PackedAttributes {
     pub(crate) fn state(&self) -> ObjectState<'_> {
         let object_version = self.object_version;
         let g = self.g;
-        ObjectState { object_version, g, set: self.set, joining: self.joining, map: self.map() }
+        let is_clustered = self.cluster() != 0;
+        ObjectState { object_version, g, set: self.set, joining: self.joining, map: self.map(), is_clustered }
     }
 
     /// The public form, for callers.

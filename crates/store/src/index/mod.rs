@@ -69,6 +69,8 @@ pub(crate) struct Index {
     /// Bytes of all those records.
     pub(crate) appended: Appended,
     pub(crate) bounds: Bounds,
+    /// Changes of objects that have a cluster, since the store was opened: whether any is to be gathered.
+    pub(crate) clustered: u64,
     /// The large object whose checkpoint pages are being made.
     pub(crate) watched: Option<Box<Watched>>,
 }

@@ -15,6 +15,7 @@ use std::sync::mpsc::sync_channel;
 
 use super::OnEnd;
 use super::idle::{self, GivingBack};
+use crate::clean::clusters::scattered;
 use crate::clean::gather::{MoveRun, Others, Owner, in_order, referring, runs, scan};
 use crate::clean::move_batch::{Move, MoveBatch};
 use crate::clean::trigger::{CleanTrigger, Effort};
@@ -55,6 +56,8 @@ pub(crate) struct Cleaner {
     /// Segments that could not be read. They are not tried again while the store is open.
     aside: BTreeSet<u32>,
     rest: GivingBack,
+    /// The changes of clustered objects up to which all was gathered; `None`: not since the store was opened.
+    gathered: Option<u64>,
 }
 
 /// Segments to be emptied together, so that the bytes of one object end up together.
@@ -74,7 +77,7 @@ impl Cleaner {
         let most = if shared.turns.is_some() { TURN_BYTES_MAX } else { MOVE_BATCH_BYTES_MAX };
         let batch_bytes = move_batch_bytes(shared.segment_bytes).min(most);
         let rest = GivingBack::default();
-        Cleaner { shared, batch_bytes, costs: BTreeMap::new(), aside: BTreeSet::new(), rest }
+        Cleaner { shared, batch_bytes, costs: BTreeMap::new(), aside: BTreeSet::new(), rest, gathered: None }
     }
 
     /// Clean until the store is closed.
@@ -114,8 +117,34 @@ impl Cleaner {
         if shared.is_held() {
             return;
         }
-        if !self.rest.give_back(&shared) {
-            self.round(Effort::Idle);
+        if !self.rest.give_back(&shared) && self.round(Effort::Idle) == 0 {
+            self.gather();
+        }
+    }
+
+    /// Brings small objects of the same clusters together, some at a time.
+    fn gather(&mut self) {
+        let changes = self.shared.index.read().clustered;
+        if self.gathered == Some(changes) {
+            return;
+        }
+        let damaged: BTreeSet<u32> = {
+            let index = self.shared.index.read();
+            let damaged = index.segments.all.iter().filter(|(_, segment)| segment.damaged);
+            damaged.map(|(&number, _)| number).collect()
+        };
+        let is_usable = |segment| !damaged.contains(&segment) && !self.aside.contains(&segment);
+        let found = scattered(&self.shared.index, is_usable);
+        // The old places are free only after a checkpoint and another round.
+        if !self.shared.space_budget().fits_moves(found.bytes.saturating_mul(2)) {
+            return;
+        }
+        let runs = |owner| runs(&self.shared.index, owner, &found.segments, Others::Stay);
+        let runs = in_order(&self.shared.index, &found.owners).into_iter().flat_map(runs).collect();
+        match self.carry(runs, Effort::Idle) {
+            Ok(_) if found.goes_on => {}
+            Ok(_) => self.gathered = Some(changes),
+            Err(error) => tracing::warn!(%error, "objects of a cluster are not gathered now"),
         }
     }
 

@@ -144,3 +144,61 @@ fn a_victim_that_is_gone_when_it_is_looked_at_is_set_aside_and_the_next_one_empt
     assert_eq!(others.iter().map(|&number| live(number)).sum::<u64>(), 0, "it was emptied");
     assert!(live(first) > 0);
 }
+
+#[test]
+fn small_objects_of_a_cluster_are_brought_together_once() {
+    const SMALL: u32 = 4096;
+    let options = Options { segment_bytes: 1 << 20, ..Options::default() };
+    let disk = Arc::new(Memory::new(1));
+    let identity = Identity { cluster: ClusterId(1), drive: DriveId(2) };
+    Store::format_on(&*disk, identity, &options).expect("format");
+    let open = || Store::open_on(Arc::clone(&disk) as _, None, options.clone()).expect("open").0;
+    let store = open();
+    commit(&store, Mutation::PartitionCreate { partition: P, quota_bytes: None, key_epoch: 1 });
+    // Objects of two clusters by turns, each with a large one of the first cluster between them.
+    for object in 1..=96 {
+        let cluster = if object % 3 == 0 { 1 } else { object % 3 };
+        let attributes =
+            Attributes { unit_bytes: 256 << 10, g: Generation(1), cluster, ..Attributes::default() };
+        commit(&store, Mutation::Create { partition: P, object: ObjectId(object), attributes });
+        let length = if object % 3 == 0 { 140 << 10 } else { SMALL };
+        write(&store, object, 0, 0..length, object, Standing::Installed);
+    }
+    let is_small = |object: &u64| !object.is_multiple_of(3);
+    let extent = |store: &Store, object| {
+        let index = store.index();
+        let found = index.find_object(P, ObjectId(object)).expect("object");
+        let slot = found.units.get(0).expect("a unit");
+        crate::clean::gather::extents(&slot.unit())[0]
+    };
+    let places = |store: &Store| (1..=96).map(|object| extent(store, object)).collect::<Vec<_>>();
+    let before = places(&store);
+    let mut cleaner = Cleaner::new(Arc::clone(store.shared()));
+    cleaner.gather();
+    let after = places(&store);
+    for object in 1..=96 {
+        let at = usize::try_from(object - 1).unwrap();
+        assert_eq!(before[at] != after[at], is_small(&object), "object {object}");
+    }
+    // Of each cluster one lies behind the other: a record is its header and the bytes.
+    for cluster in [1, 2] {
+        let blocks: Vec<u64> = (1..=96)
+            .filter(|object| is_small(object) && object % 3 == cluster)
+            .map(|object| u64::from(extent(&store, object).block) * LOG_BLOCK_U64)
+            .collect();
+        assert!(blocks.windows(2).all(|pair| pair[0] < pair[1]), "{blocks:?}");
+        assert!(blocks.last().unwrap() - blocks[0] <= 32 * 2 * u64::from(SMALL), "{blocks:?}");
+    }
+    Cleaner::new(Arc::clone(store.shared())).gather();
+    assert_eq!(places(&store), after, "what was gathered stays");
+    let records = store.index().head.sequence;
+    cleaner.gather();
+    assert_eq!(store.index().head.sequence, records, "nothing was written since");
+    drop(store);
+    let store = open();
+    for object in (1..=96).filter(is_small) {
+        let view = store.read(P, ObjectId(object), 0, 0..SMALL, Want::Settled).expect("read");
+        assert_eq!(view.version, version(object));
+        assert_eq!(extent(&store, object), after[usize::try_from(object - 1).unwrap()]);
+    }
+}
