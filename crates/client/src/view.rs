@@ -41,6 +41,8 @@ pub(crate) struct FileView {
     pub(crate) promise: Option<HandlePromise>,
     /// Under a quota: one past the last byte that the handle may write before it asks for more.
     pub(crate) reach: Option<u64>,
+    /// Number of the cluster that the file's objects are in; 0: none.
+    pub(crate) cluster: u64,
     /// The other facts in the answer.
     pub(crate) stat: StatRow,
 }
@@ -101,6 +103,7 @@ impl FileView {
             shared: opened.shared,
             range: opened.range,
             cut_at: opened.cut_at,
+            cluster: opened.cluster,
             filling: opened.filling,
             lease_ms: opened.lease_ms,
             expires_ms: opened.expires_ms,
@@ -171,7 +174,7 @@ impl FileView {
             created_ms: self.stat.created_ms(),
             modified_ms: self.stat.created_ms(),
             reserve_bytes: 0,
-            cluster: 0,
+            cluster: self.cluster,
             opaque: Vec::new(),
             base: ObjectId(0),
         }

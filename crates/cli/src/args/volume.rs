@@ -68,7 +68,7 @@ pub(crate) enum Layout {
     /// Set the layout of what is made in directories and below them from now on
     #[command(
         after_help = "A file can be given a layout until something is written to it. A volume's name alone stands for the whole volume, as with `braid volume set`.\n\nExamples:\n  \
-        braid layout set braid://main/photos --scheme 'rs(4,2)' --unit 1M\n  braid layout set braid://main/scratch --scheme raid0 --width 3"
+        braid layout set braid://main/photos --scheme 'rs(4,2)' --unit 1M\n  braid layout set braid://main/scratch --scheme raid0 --width 3\n  braid layout set braid://main/thumbnails --cluster directory"
     )]
     Set(LayoutSet),
     /// Show the layout of files, or of what is made in directories, and where it comes from
@@ -96,13 +96,30 @@ pub(crate) struct LayoutSet {
     #[arg(required = true, value_name = "braid://VOLUME/DIR")]
     pub(crate) names: Vec<OsString>,
     /// raid0, raid1, raid4, raid5 or rs(k,m)
-    #[arg(long)]
-    pub(crate) scheme: String,
+    #[arg(long, required_unless_present = "cluster")]
+    pub(crate) scheme: Option<String>,
     /// Columns, parity included
     /// [default: 2 for raid1, k+m for rs, or else as many as there are drives, up to 5]
-    #[arg(long, value_name = "COLUMNS")]
+    #[arg(long, value_name = "COLUMNS", requires = "scheme")]
     pub(crate) width: Option<u16>,
     /// Bytes of a unit, a power of two from 4K to 64M
-    #[arg(long, default_value = "512K", value_parser = size::parse, value_name = "SIZE")]
+    #[arg(long, default_value = "512K", value_parser = size::parse, value_name = "SIZE", requires = "scheme")]
     pub(crate) unit: u64,
+    /// Small files that are placed near each other on the drives, so that they are read in one sweep: those of
+    /// each directory, all below the one named, none, or as the directory above says
+    #[arg(long, value_name = "WHICH")]
+    pub(crate) cluster: Option<Cluster>,
+}
+
+/// Small files that are placed near each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Cluster {
+    /// Those of each directory
+    Directory,
+    /// All below the directory that is named
+    Tree,
+    /// None
+    None,
+    /// What the directory above says
+    Inherit,
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use braid_client::{Client, Name};
 use braid_layout::Shape;
 use braid_wire::Reason;
-use braid_wire::control::{EntryKind, LayoutFrom, LayoutReply};
+use braid_wire::control::{Clustering, EntryKind, LayoutFrom, LayoutReply};
 use serde::Serialize;
 
 use crate::files::names::{remote, show_remote};
@@ -28,6 +28,8 @@ pub(crate) struct Row {
     of: String,
     /// True if the file or directory has the layout itself.
     own: bool,
+    /// Small files that new ones are placed near to: `directory`, `tree` or `none`.
+    cluster: &'static str,
 }
 
 /// Runs the command.
@@ -66,25 +68,51 @@ pub(crate) async fn run(
 async fn set(asked: args::LayoutSet, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
     let what = || "layout set".to_owned();
     let names = parse(&asked.names)?;
-    let wanted = Asked::new(&asked.scheme, asked.width, asked.unit).doing(what)?;
+    let wanted = asked.scheme.as_deref().map(|scheme| Asked::new(scheme, asked.width, asked.unit));
+    let wanted = wanted.transpose().doing(what)?;
     let client = connect::cluster(cluster).await?;
-    let shape = wanted.shape(&client, what).await?;
+    let shape = match wanted {
+        Some(wanted) => Some(wanted.shape(&client, what).await?),
+        None => None,
+    };
     let mut rows = Vec::new();
     for name in &names {
-        client.set_layout(name, Some(shape)).await.map_err(|error| {
-            let written = error.reason() == Some(Reason::Written);
-            let failure = Failure::from(error);
-            let again =
-                format!("braid relayout {} {}", shell::quoted(OsStr::new(&show_remote(name))), flags(shape));
-            if written { failure.remedy(again) } else { failure }
-        })?;
+        if let Some(shape) = shape {
+            set_shape(&client, name, shape).await?;
+        }
+        if let Some(which) = asked.cluster {
+            client.set_clustering(name, clustering(which)).await?;
+        }
         rows.push(row(&client, name).await?);
     }
     let first = names.first().map(|name| shell::quoted(OsStr::new(&show_remote(name)))).unwrap_or_default();
-    report.facts(&rows, |rows| {
-        format!("{}{}", show(rows), stays(&format!("; braid relayout {first} {}", flags(shape))))
+    let remedy = shape.map(|shape| format!("; braid relayout {first} {}", flags(shape)));
+    let line = remedy.map_or_else(|| STAYS.to_owned(), |remedy| stays(&remedy));
+    report.facts(&rows, |rows| format!("{}{line}", show(rows)))
+}
+
+async fn set_shape(client: &Client, name: &Name, shape: Shape) -> Result<(), Failure> {
+    client.set_layout(name, Some(shape)).await.map_err(|error| {
+        let written = error.reason() == Some(Reason::Written);
+        let failure = Failure::from(error);
+        let again =
+            format!("braid relayout {} {}", shell::quoted(OsStr::new(&show_remote(name))), flags(shape));
+        if written { failure.remedy(again) } else { failure }
     })
 }
+
+/// What `--cluster` asks for; `None`: what the directory above says.
+fn clustering(which: args::Cluster) -> Option<Clustering> {
+    match which {
+        args::Cluster::Directory => Some(Clustering::Directory),
+        args::Cluster::Tree => Some(Clustering::Tree),
+        args::Cluster::None => Some(Clustering::Nothing),
+        args::Cluster::Inherit => None,
+    }
+}
+
+/// The line that says what a change of the clustering does not do.
+const STAYS: &str = "files that exist stay where they are\n";
 
 /// The line that says what a change of a layout does not do; `more` is what would.
 pub(crate) fn stays(more: &str) -> String {
@@ -103,7 +131,7 @@ pub(crate) fn flags(shape: Shape) -> String {
 
 /// The layout that counts at a name.
 pub(crate) async fn row(client: &Client, name: &Name) -> Result<Row, Failure> {
-    let LayoutReply { shape, from, of, path } = client.layout(name).await?;
+    let LayoutReply { shape, from, of, path, clustering } = client.layout(name).await?;
     let own = match from {
         LayoutFrom::File => true,
         LayoutFrom::Directory => client.stat(name).await?.file == of,
@@ -114,7 +142,12 @@ pub(crate) async fn row(client: &Client, name: &Name) -> Result<Row, Failure> {
         LayoutFrom::Directory => "directory",
         LayoutFrom::Volume => "volume",
     };
-    Ok(Row { name: show_remote(name), layout: shape_facts(&shape), from, of: path, own })
+    let cluster = match clustering {
+        Clustering::Directory => "directory",
+        Clustering::Tree => "tree",
+        Clustering::Nothing => "none",
+    };
+    Ok(Row { name: show_remote(name), layout: shape_facts(&shape), from, of: path, own, cluster })
 }
 
 /// Adds the directories below one that have a layout of their own, in order.
@@ -159,7 +192,7 @@ fn show(rows: &[Row]) -> String {
             (true, _) => "set here".to_owned(),
             (false, _) => row.of.clone(),
         };
-        vec![row.name.clone(), show_shape(&row.layout), from]
+        vec![row.name.clone(), show_shape(&row.layout), from, row.cluster.to_owned()]
     });
-    table(&["name", "layout", "from"], &[], cells)
+    table(&["name", "layout", "from", "cluster"], &[], cells)
 }

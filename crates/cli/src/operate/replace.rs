@@ -80,9 +80,8 @@ pub async fn row(client: &Client, drive: &str) -> Result<Option<DriveRow>, Error
 /// that went out while it was away. Returns its row then. A drive that goes silent, whose disk hangs, or that is
 /// still without a lease after the time limit, is away.
 pub(crate) async fn come_back(client: &Client, mut row: DriveRow) -> Result<DriveRow, Failure> {
-    let returning = |row: &DriveRow| {
-        row.state == DriveState::Away && row.stalled_ms == 0 && row.silent_ms < HEARD_MS
-    };
+    let returning =
+        |row: &DriveRow| row.state == DriveState::Away && row.stalled_ms == 0 && row.silent_ms < HEARD_MS;
     let end = Instant::now() + LEASE_BOUND;
     while returning(&row) && Instant::now() < end {
         sleep(LEASE_POLL).await;

@@ -1,7 +1,7 @@
 //! Layouts of new files: those of directories and volumes. The manager decides which one counts.
 
 use braid_layout::Shape;
-use braid_wire::control::{ControlReply, LayoutOf, LayoutReply, SetLayout};
+use braid_wire::control::{Clustering, ControlReply, LayoutOf, LayoutReply, SetClustering, SetLayout};
 
 use crate::client::{Client, unexpected};
 use crate::error::Result;
@@ -14,6 +14,13 @@ impl Client {
     /// written to it.
     pub async fn set_layout(&self, name: &Name, shape: Option<Shape>) -> Result<()> {
         let request = SetLayout { at: self.place(name).await?, shape: shape.map(Into::into) };
+        self.ask_done(&name.to_string(), request).await
+    }
+
+    /// Sets which small files of those that are made in a directory and below it from now on are placed near
+    /// each other in their drives' logs, so that they are read in one sweep; `None`: as what is above says.
+    pub async fn set_clustering(&self, name: &Name, clustering: Option<Clustering>) -> Result<()> {
+        let request = SetClustering { at: self.place(name).await?, clustering };
         self.ask_done(&name.to_string(), request).await
     }
 

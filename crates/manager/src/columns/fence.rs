@@ -264,7 +264,7 @@ impl Target {
                 created_ms: inode.created_ms,
                 modified_ms: inode.created_ms,
                 reserve_bytes: inode.kept_free(segment),
-                cluster: 0,
+                cluster: inode.cluster,
                 opaque: Vec::new(),
                 base: ObjectId(0),
             },

@@ -14,7 +14,7 @@ use braid_meta::rules::operations::{Operation, OperationResult};
 use braid_meta::tree::directories::{Found, resolve, resolve_to_end};
 use braid_meta::tree::layouts::{self, Change};
 use braid_wire::Refusal;
-use braid_wire::control::{EntryKind, LayoutOf, LayoutReply, SetLayout, SetXattr};
+use braid_wire::control::{EntryKind, LayoutOf, LayoutReply, SetClustering, SetLayout, SetXattr};
 
 use crate::core::Core;
 use crate::files::opens::make_free;
@@ -32,6 +32,19 @@ pub(crate) async fn set_xattr(core: &Arc<Core>, operation: Operation, set: SetXa
     let Some(change) = Change::of_xattr(&set)? else { return names::set_xattr(core, operation, set).await };
     let target = core.read(move |_, tx| Ok(Target::from(resolve(tx, &set.at)?))).await?;
     target.change(core, operation, change).await
+}
+
+/// Sets which small files are placed near each other.
+pub(crate) async fn set_clustering(
+    core: &Arc<Core>,
+    operation: Operation,
+    set: SetClustering,
+) -> Result<(), Refusal> {
+    let act = move |core: &Core, tx: &mut Tx| {
+        let found = resolve_to_end(tx, &set.at)?.changeable(&set.at)?;
+        layouts::set_clustering(tx, found.file, set.clustering, core.now_ms())
+    };
+    names::in_one(core, operation, act).await
 }
 
 /// The layout of a file, or of new files in a directory.

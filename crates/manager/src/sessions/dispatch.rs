@@ -145,6 +145,7 @@ async fn handle(
         R::HardLink(link) => Ok(names::hard_link(core, asked.once()?, link).await?.into()),
         R::SetXattr(set) => done(layouts::set_xattr(core, asked.once()?, set).await),
         R::Xattrs(of) => Ok(names::xattrs(core, of).await?.into()),
+        R::SetClustering(set) => done(layouts::set_clustering(core, asked.once()?, set).await),
         R::SetLayout(set) => done(layouts::set(core, asked.once()?, set).await),
         R::LayoutOf(of) => Ok(layouts::of(core, of).await?.into()),
 

@@ -454,6 +454,7 @@ fn new_record(
         holder: part.holder,
         alone: part.alone,
         bytes_epoch: past::newest(tx, volume.volume)?,
+        cluster: layout.cluster,
         segments: vec![segment],
         ..directory_record(volume.volume, FileId(0), Vec::new(), now_ms)
     };

@@ -1,4 +1,4 @@
-//! The layouts of new files: which one counts, and how it is changed.
+//! The layouts of new files, and which of them are placed near each other: what counts, and how it is changed.
 //!
 //! A new file lies as its maker says; else as the plan of the reservation over its place says; else as
 //! the nearest directory above it that has a layout says; else as the volume says.
@@ -10,7 +10,8 @@
 
 use braid_layout::{ColumnMask, FileId, ObjectId, Shape};
 use braid_wire::control::{
-    EntryKind, LAYOUT_XATTR, LayoutFrom, LayoutReply, NamePlace, SetLayout, SetXattr, ShapeSpec, XattrHow,
+    Clustering, EntryKind, LAYOUT_XATTR, LayoutFrom, LayoutReply, NamePlace, SetLayout, SetXattr, ShapeSpec,
+    XattrHow,
 };
 use braid_wire::{Reason, Refusal};
 
@@ -23,36 +24,51 @@ use crate::tree::seen;
 use crate::tree::shapes::{ChooseDrives, check_width, from_spec};
 use crate::tree::volumes::{self, path_of};
 
-/// The layout that counts for new files at a place, if their makers do not say otherwise.
+/// What counts for new files at a place, if their makers do not say otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InForce {
     /// The shape, in full.
     pub shape: ShapeSpec,
     /// The directory that has it; `None`: it is the volume's.
     pub of: Option<FileId>,
+    /// The small files that are placed near each other.
+    pub clustering: Clustering,
+    /// Number of the cluster of files made there; 0: none.
+    pub cluster: u64,
 }
 
-/// The layout in force in a directory.
+/// What is in force in a directory.
 pub fn in_force(
     tx: &Tx,
     volume: &VolumeRecord,
     directory: FileId,
     inode: &InodeRecord,
 ) -> Result<InForce, Refusal> {
-    let mut at = directory;
-    let mut layout = inode.layout.clone();
+    let said = |inode: &InodeRecord, at: FileId| {
+        let clustering = inode.clustering.map(|clustering| (at, clustering));
+        (inode.layout.clone().map(|shape| (at, shape)), clustering)
+    };
+    let (mut layout, mut clustering) = said(inode, directory);
     let mut parent = inode.parent;
-    while layout.is_none() && parent != FileId(0) {
+    while (layout.is_none() || clustering.is_none()) && parent != FileId(0) {
         let above = inodes::get(tx, parent)?;
-        (at, layout, parent) = (parent, above.layout, above.parent);
+        let found = said(&above, parent);
+        layout = layout.or(found.0);
+        clustering = clustering.or(found.1);
+        parent = above.parent;
     }
-    Ok(match layout {
-        Some(shape) => InForce { shape, of: Some(at) },
-        None => InForce { shape: volume.shape.clone(), of: None },
-    })
+    let of = layout.as_ref().map(|(at, _)| *at);
+    let shape = layout.map_or_else(|| volume.shape.clone(), |(_, shape)| shape);
+    let (at, clustering) = clustering.unwrap_or((FileId(0), Clustering::Nothing));
+    let cluster = match clustering {
+        Clustering::Nothing => 0,
+        Clustering::Directory => directory.0,
+        Clustering::Tree => at.0,
+    };
+    Ok(InForce { shape, of, clustering, cluster })
 }
 
-/// The shape of a new file in a directory, or in no directory: the one that was asked for, with what it
+/// What holds for a new file in a directory, or in no directory: the shape that was asked for, with what it
 /// leaves open from the plan of a reservation, or else from the layout in force.
 pub fn for_new(
     tx: &Tx,
@@ -61,14 +77,38 @@ pub fn for_new(
     asked: &ShapeSpec,
     plan: Option<&ShapeSpec>,
 ) -> Result<InForce, Refusal> {
-    let base = match (plan, directory) {
-        _ if asked.k != 0 => InForce { shape: asked.clone(), of: None },
-        (Some(plan), _) => InForce { shape: plan.clone(), of: None },
-        (None, Some(found)) => in_force(tx, volume, found.file, &found.inode)?,
-        (None, None) => InForce { shape: volume.shape.clone(), of: None },
+    let shape = volume.shape.clone();
+    let of_volume = InForce { shape, of: None, clustering: Clustering::Nothing, cluster: 0 };
+    let there = directory.map(|found| in_force(tx, volume, found.file, &found.inode)).transpose()?;
+    let there = there.unwrap_or(of_volume);
+    let base = match plan {
+        _ if asked.k != 0 => InForce { shape: asked.clone(), of: None, ..there },
+        Some(plan) => InForce { shape: plan.clone(), of: None, ..there },
+        None => there,
     };
     let shape = ShapeSpec::from(from_spec(asked, &base.shape)?);
-    Ok(InForce { shape, of: base.of })
+    Ok(InForce { shape, ..base })
+}
+
+/// Sets which small files are placed near each other in a directory and below it.
+pub fn set_clustering(
+    tx: &mut Tx,
+    directory: FileId,
+    clustering: Option<Clustering>,
+    now_ms: u64,
+) -> Result<(), Refusal> {
+    let mut inode = inodes::get(tx, directory)?;
+    if inode.kind != EntryKind::Directory {
+        let detail =
+            format!("{:?} is no directory: which files lie near each other is set there", show(&inode.name));
+        return Err(Refusal::new(Reason::NotDirectory, detail));
+    }
+    if inode.clustering == clustering {
+        return Ok(());
+    }
+    inode.clustering = clustering;
+    inode.times.changed(now_ms);
+    Ok(tx.set_inode(directory, &inode)?)
 }
 
 /// A refusal of a new file's drives that also names the directory whose layout needs so many.
@@ -231,10 +271,11 @@ pub fn of(tx: &Tx, at: &NamePlace) -> Result<LayoutReply, Refusal> {
     match found.inode.kind {
         EntryKind::Directory => {
             let found = found.changeable(at)?;
-            let InForce { shape, of } = in_force(tx, &found.volume, found.file, &found.inode)?;
+            let InForce { shape, of, clustering, .. } =
+                in_force(tx, &found.volume, found.file, &found.inode)?;
             let from = if of.is_some() { LayoutFrom::Directory } else { LayoutFrom::Volume };
             let path = source(tx, &found.volume, of)?;
-            Ok(LayoutReply { shape, from, of: of.unwrap_or_default(), path })
+            Ok(LayoutReply { shape, from, of: of.unwrap_or_default(), path, clustering })
         }
         EntryKind::File => {
             if let Some(within) = found.within {
@@ -243,7 +284,9 @@ pub fn of(tx: &Tx, at: &NamePlace) -> Result<LayoutReply, Refusal> {
             let shape = found.inode.in_force().next().map(|segment| segment.shape.clone());
             let shape = shape.ok_or_else(|| inodes::damaged(found.file, "it has no segment"))?;
             let path = path_of(tx, &found.inode)?;
-            Ok(LayoutReply { shape, from: LayoutFrom::File, of: found.file, path })
+            let is_clustered = found.inode.cluster != 0;
+            let clustering = if is_clustered { Clustering::Directory } else { Clustering::Nothing };
+            Ok(LayoutReply { shape, from: LayoutFrom::File, of: found.file, path, clustering })
         }
         _ => Err(no_layout(&found.inode)),
     }

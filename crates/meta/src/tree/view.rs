@@ -117,6 +117,7 @@ pub fn opened(
         range: part.map(|part| part.range()),
         filling: inode.filling().and_then(|segment| segment.filling),
         reach: inode.reach.filter(|_| matches!(opener, Opener::Writer(_))),
+        cluster: inode.cluster,
         promise: reserved.filter(|record| is_kept(record, inode)).map(ReservationRecord::handle),
     }
 }

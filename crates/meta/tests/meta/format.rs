@@ -8,7 +8,7 @@ use braid_layout::{
 use braid_meta::records::kv::KvError;
 use braid_meta::records::schema::*;
 use braid_wire::capability::{DataDirection, Key};
-use braid_wire::control::{EntryKind, KeyTurn, ShapeSpec, Xattr};
+use braid_wire::control::{Clustering, EntryKind, KeyTurn, ShapeSpec, Xattr};
 use proptest::prelude::*;
 
 const DOCUMENT: &str = include_str!("../../../../docs/format-manager.md");
@@ -301,6 +301,8 @@ fn small_file() -> InodeRecord {
         kept: false,
         unfenced: false,
         layout: None,
+        clustering: None,
+        cluster: 0,
         epoch: 0,
         bytes_epoch: 0,
         moved: 0,
@@ -352,6 +354,7 @@ fn rare_file() -> InodeRecord {
         moved: 1,
         frozen: FileId(8),
         freezing: Some(Freezing { data: FileId(9), objects: vec![ObjectId(10)] }),
+        cluster: 11,
         segments: vec![segment],
         ..small
     }
@@ -372,7 +375,7 @@ fn directory() -> InodeRecord {
 
 /// A directory with a layout of its own.
 fn directory_with_layout() -> InodeRecord {
-    InodeRecord { layout: Some(SHAPE), ..directory() }
+    InodeRecord { layout: Some(SHAPE), clustering: Some(Clustering::Tree), ..directory() }
 }
 
 fn link() -> InodeRecord {
@@ -417,17 +420,17 @@ fn a_file_is_as_it_was() {
         ),
         (
             rare_file(),
-            "feffbe1f 0100000000000000 0200000000000000 01 66 64 f403 d804 bc05 bc05 02 07 03 f2887a a003 e807 64 02 ac02
+            "feffbe5f 0100000000000000 0200000000000000 01 66 64 f403 d804 bc05 bc05 02 07 03 f2887a a003 e807 64 02 ac02
              03 04 0500000000000000 09
              02 01 0500000000000000 04 8040 00 03 05 03 04 07 02 0700000000000000 0800000000000000
-             03 02 01 0800000000000000 0900000000000000 01 0a00000000000000
+             03 02 01 0800000000000000 0900000000000000 01 0a00000000000000 0b00000000000000
              01 0f 01 8020 828001 05 02 01 8020 02 03 01 02 ac02 05 04 02 03 01",
         ),
         (link(), "808001 0100000000000000 0200000000000000 01 66 04 bc05 02 03 00 04 2e2e2f61 00 00 00 00"),
         (device(), "c08001 0100000000000000 0200000000000000 01 66 00 bc05 02 06 8302 00 8003 00 00 00 00"),
         (
             directory_with_layout(),
-            "818040 0100000000000000 0200000000000000 01 66 64 bc05 02 00 00 00 05 02 01 8020 00",
+            "8180c020 0100000000000000 0200000000000000 01 66 64 bc05 02 00 00 00 05 02 01 8020 02 00",
         ),
         (directory(), "01 0100000000000000 0200000000000000 01 66 64 bc05 02 00 00 00 00"),
     ] {

@@ -13,8 +13,8 @@ use braid_meta::tree::layouts::{self, Change};
 use braid_meta::tree::shapes::drives_for;
 use braid_meta::tree::{attributes, files, volumes};
 use braid_wire::control::{
-    Access, CreateUnnamed, Ended, Ending, LAYOUT_XATTR, LayoutFrom, NamePlace, NewAttributes, Open,
-    RenameHow, SetXattr, ShapeSpec, UnlinkOnly, XattrHow,
+    Access, Clustering, CreateUnnamed, Ended, Ending, LAYOUT_XATTR, LayoutFrom, NamePlace, NewAttributes,
+    Open, RenameHow, SetXattr, ShapeSpec, UnlinkOnly, XattrHow,
 };
 use braid_wire::{Reason, Refusal};
 
@@ -87,6 +87,41 @@ fn made(db: &Db, path: &str, asked: ShapeSpec, plan: Option<&ShapeSpec>) -> Resu
 fn check_new(db: &Db, path: &str, expected: &str) {
     let made = made(db, path, ShapeSpec::DEFAULT, None).expect(path);
     assert_eq!(made, shape(expected).shape().expect(expected).text(), "{path}");
+}
+
+#[test]
+fn the_nearest_directory_says_which_small_files_lie_near_each_other() {
+    let db = tree();
+    let set = |path: &str, clustering| {
+        db.write(|tx| {
+            let directory = number(tx, path)?;
+            layouts::set_clustering(tx, directory, clustering, 3)
+        })
+    };
+    let number = |path: &str| db.read(|tx| number(tx, path)).expect(path).0;
+    let cluster = |path: &str| {
+        made(&db, path, ShapeSpec::DEFAULT, None).expect(path);
+        let found = db.read(|tx| Ok(directories::resolve(tx, &at(path))?.inode)).expect(path);
+        found.cluster
+    };
+    let told = |path: &str| db.read(|tx| layouts::of(tx, &at(path))).expect(path).clustering;
+    assert_eq!(cluster("a/f"), 0, "nobody said anything");
+    set("", Some(Clustering::Directory)).expect("the root's");
+    set("a/b", Some(Clustering::Tree)).expect("set");
+    assert_eq!((cluster("g"), cluster("a/g"), cluster("z/g")), (number(""), number("a"), number("z")));
+    assert_eq!((cluster("a/b/g"), cluster("a/b/c/g")), (number("a/b"), number("a/b")));
+    assert_eq!((told("a"), told("a/b/c")), (Clustering::Directory, Clustering::Tree));
+    assert_eq!((told("a/f"), told("a/g")), (Clustering::Nothing, Clustering::Directory));
+    set("a/b/c", Some(Clustering::Nothing)).expect("set");
+    assert_eq!(cluster("a/b/c/h"), 0);
+    set("a/b/c", None).expect("taken away");
+    assert_eq!(cluster("a/b/c/i"), number("a/b"));
+    // The layout that counts is looked up beside it, and a file that asks for its own shape has it too.
+    made(&db, "a/b/own", shape("raid0 2"), None).expect("made");
+    let own = db.read(|tx| Ok(directories::resolve(tx, &at("a/b/own"))?.inode)).expect("own");
+    assert_eq!(own.cluster, number("a/b"));
+    let refused = set("a/f", Some(Clustering::Tree)).expect_err("a file");
+    assert_eq!(refused.reason, Reason::NotDirectory);
 }
 
 #[test]

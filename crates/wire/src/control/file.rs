@@ -179,6 +179,8 @@ record! {
         promise: Option<HandlePromise>,
         /// For writers under a quota: one past the last byte that they may write before they ask for more.
         reach: Option<u64>,
+        /// Number of the cluster that the file's objects are in; 0: none.
+        cluster: u64,
     }
 }
 

@@ -25,6 +25,30 @@ choice! {
     }
 }
 
+choice! {
+    /// The small files that are placed near each other in the logs of their drives, so that they are read in
+    /// one sweep.
+    pub enum Clustering {
+        /// Those of each directory.
+        Directory = 1,
+        /// All below the directory that says so.
+        Tree = 2,
+        /// None: files lie where they were written.
+        Nothing = 3,
+    }
+}
+
+record! {
+    /// Sets which small files of those that are made in a directory and below it from now on are placed near
+    /// each other. Existing files stay as they are.
+    pub struct SetClustering {
+        /// The directory.
+        at: NamePlace,
+        /// What holds there. Absent: what holds above counts.
+        clustering: Option<Clustering>,
+    }
+}
+
 record! {
     /// Sets the layout of what is made in a directory and below it from now on, or of the whole volume if
     /// the place is its root. Existing files stay as they are. A file can be given a layout until something
@@ -57,5 +81,8 @@ record! {
         of: FileId,
         /// The directory or file that has it, or the volume, as users write them.
         path: String,
+        /// The small files that new files in the directory are placed near to; of a file, whether it has
+        /// such ([`Clustering::Directory`] or [`Clustering::Nothing`]).
+        clustering: Clustering,
     }
 }

@@ -61,7 +61,7 @@ pub use keys::{
     CLIENTS_TOLD_MAX, ClientRow, DriveKeyRow, KeyRotate, KeyTurn, KeyTurning, Keys, KeysReply, RevokeClient,
     RevokeFile, VolumeKeysRow,
 };
-pub use layout::{LAYOUT_XATTR, LayoutFrom, LayoutOf, LayoutReply, SetLayout};
+pub use layout::{Clustering, LAYOUT_XATTR, LayoutFrom, LayoutOf, LayoutReply, SetClustering, SetLayout};
 pub use lock::{HeldLock, Lock, LockHow, LockKind, LockState, Locked};
 pub use names::{
     DirectoryReply, Entry, EntryKind, LABEL_BYTES_MAX, Link, Lookup, MODE_MAX, MakeDirectory, NAME_BYTES_MAX,
@@ -244,6 +244,8 @@ message_set! {
         RevokeFile(RevokeFile) = 0x024a,
         /// End a client's session: Done.
         RevokeClient(RevokeClient) = 0x024b,
+        /// Set which small files are placed near each other: Done.
+        SetClustering(SetClustering) = 0x024c,
         /// List files to rebuild: StaleFiles.
         StaleFiles(StaleFiles) = 0x0250,
         /// Bring a file's columns on the asking drive up to date: Opened.

@@ -82,7 +82,7 @@ impl ControlRequest {
             R::HardLink(_) => CLIENT.once().in_batch(),
             R::SetXattr(_) => CLIENT.once(),
             R::Xattrs(_) => CLIENT,
-            R::SetLayout(_) => CLIENT.once(),
+            R::SetLayout(_) | R::SetClustering(_) => CLIENT.once(),
             R::LayoutOf(_) => CLIENT,
 
             R::CreateUnnamed(_) => CLIENT.once().in_batch().waits(),

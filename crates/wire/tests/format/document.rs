@@ -131,6 +131,7 @@ fn parts() {
         "UnlinkOnly",
         "XattrHow",
         "LayoutFrom",
+        "Clustering",
         "DriveState",
         "Access",
         "Turn",

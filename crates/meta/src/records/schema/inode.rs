@@ -2,7 +2,7 @@
 
 use braid_layout::version::Lease;
 use braid_layout::{Column, ColumnMask, FileId, Generation, HolderId, Version, VolumeId};
-use braid_wire::control::{EntryKind, FileAttributes, NewAttributes, ShapeSpec};
+use braid_wire::control::{Clustering, EntryKind, FileAttributes, NewAttributes, ShapeSpec};
 
 use super::{ComponentPlace, Freezing, SegmentRecord};
 
@@ -95,6 +95,11 @@ pub struct InodeRecord {
     /// Shape of new files in a directory and below it, with no field left open; `None` if the directory has
     /// no layout of its own. A volume's root has none: the volume's record has it.
     pub layout: Option<ShapeSpec>,
+    /// Of a directory: the small files that are placed near each other, in it and below. `None`: what holds
+    /// above counts.
+    pub clustering: Option<Clustering>,
+    /// Of a file: number of its cluster, whose files are placed near each other; 0: it has none.
+    pub cluster: u64,
     /// Snapshots above this number see the record as it is, but for the file's bytes. Set by
     /// [`Tx::set_inode`](crate::records::tx::Tx::set_inode) alone.
     pub epoch: u32,
@@ -424,6 +429,8 @@ pub fn directory_record(volume: VolumeId, parent: FileId, name: Vec<u8>, now_ms:
         kept: false,
         unfenced: false,
         layout: None,
+        clustering: None,
+        cluster: 0,
         epoch: 0,
         bytes_epoch: 0,
         moved: 0,

@@ -7,7 +7,7 @@
 
 use braid_layout::version::Lease;
 use braid_layout::{ColumnMask, FileId, Generation, HolderId, ObjectId, Version, VolumeId};
-use braid_wire::control::{EntryKind, ShapeSpec};
+use braid_wire::control::{Clustering, EntryKind, ShapeSpec};
 use braid_wire::{DecodeError, Wire};
 
 use super::compact::{self, take, take_near, take_u32};
@@ -44,7 +44,9 @@ mod bit {
     pub(super) const FROZEN: u32 = 1 << 23;
     pub(super) const FREEZING: u32 = 1 << 24;
     pub(super) const ALLOCATED: u32 = 1 << 25;
-    pub(super) const ALL: u32 = (1 << 26) - 1;
+    pub(super) const CLUSTERING: u32 = 1 << 26;
+    pub(super) const CLUSTER: u32 = 1 << 27;
+    pub(super) const ALL: u32 = (1 << 28) - 1;
 }
 
 /// Bits of a segment: which optional fields follow.
@@ -94,6 +96,8 @@ pub fn encode(file: FileId, inode: &InodeRecord, seats: &[u32]) -> Vec<u8> {
         (bit::EPOCHS, has_epochs),
         (bit::FROZEN, inode.is_frozen()),
         (bit::FREEZING, inode.freezing.is_some()),
+        (bit::CLUSTERING, inode.clustering.is_some()),
+        (bit::CLUSTER, inode.cluster != 0),
     ];
     let all = bits.iter().filter(|(_, set)| *set).fold(0, |all, (bit, _)| all | bit);
     compact::put(&mut out, u64::from(all));
@@ -148,6 +152,12 @@ pub fn encode(file: FileId, inode: &InodeRecord, seats: &[u32]) -> Vec<u8> {
     }
     if let Some(freezing) = &inode.freezing {
         put_freezing(&mut out, freezing);
+    }
+    if let Some(clustering) = inode.clustering {
+        clustering.put(&mut out);
+    }
+    if inode.cluster != 0 {
+        inode.cluster.put(&mut out);
     }
     compact::put(&mut out, count(inode.segments.len()));
     let mut rest = seats;
@@ -221,6 +231,8 @@ pub fn decode(
     let [epoch, bytes_epoch, moved] = if has(bit::EPOCHS) { take_epochs(input)? } else { [0; 3] };
     let frozen = if has(bit::FROZEN) { not_zero(u64::take(input)?, "frozen")? } else { 0 };
     let freezing = if has(bit::FREEZING) { Some(take_freezing(input)?) } else { None };
+    let clustering = has(bit::CLUSTERING).then(|| Clustering::take(input)).transpose()?;
+    let cluster = if has(bit::CLUSTER) { not_zero(u64::take(input)?, "cluster")? } else { 0 };
     let mut segments = Vec::new();
     let mut seats = Vec::new();
     for _ in 0..take_count(input)? {
@@ -254,6 +266,8 @@ pub fn decode(
         moved,
         frozen: FileId(frozen),
         freezing,
+        clustering,
+        cluster,
         segments,
         ..inode
     };
