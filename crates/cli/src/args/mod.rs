@@ -37,7 +37,7 @@ pub(crate) use sim::{Sim, Size};
 pub(crate) use snapshot::{Snapshot, SnapshotOf};
 pub(crate) use store::Store;
 pub(crate) use stream::{Pace, Play, Record, Stream};
-pub(crate) use volume::{Cluster, Layout, LayoutSet, Volume, VolumeCreate, VolumeSet};
+pub(crate) use volume::{Clustering, Layout, LayoutSet, Volume, VolumeCreate, VolumeSet};
 
 /// Striped, redundant storage over ordinary machines.
 #[derive(Debug, Parser)]

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use braid_sim::units::Rate;
 use clap::{Args, Subcommand};
 
 use crate::output::size;
@@ -68,7 +69,7 @@ pub(crate) enum Layout {
     /// Set the layout of what is made in directories and below them from now on
     #[command(
         after_help = "A file can be given a layout until something is written to it. A volume's name alone stands for the whole volume, as with `braid volume set`.\n\nExamples:\n  \
-        braid layout set braid://main/photos --scheme 'rs(4,2)' --unit 1M\n  braid layout set braid://main/scratch --scheme raid0 --width 3\n  braid layout set braid://main/thumbnails --cluster directory"
+        braid layout set braid://main/photos --scheme 'rs(4,2)' --unit 1M\n  braid layout set braid://main/scratch --scheme raid0 --width 3\n  braid layout set braid://main/video --rate 200MB/s\n  braid layout set braid://main/thumbnails --clustering directory"
     )]
     Set(LayoutSet),
     /// Show the layout of files, or of what is made in directories, and where it comes from
@@ -92,12 +93,16 @@ pub(crate) enum Layout {
 }
 
 #[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("what").required(true).multiple(true))]
 pub(crate) struct LayoutSet {
     #[arg(required = true, value_name = "braid://VOLUME/DIR")]
     pub(crate) names: Vec<OsString>,
     /// raid0, raid1, raid4, raid5 or rs(k,m)
-    #[arg(long, required_unless_present = "cluster")]
+    #[arg(long, group = "what")]
     pub(crate) scheme: Option<String>,
+    /// The layout that a reservation of this rate would give to new files there; nothing is reserved
+    #[arg(long, value_name = "RATE", group = "what", conflicts_with_all = ["scheme", "width", "unit"])]
+    pub(crate) rate: Option<Rate>,
     /// Columns, parity included
     /// [default: 2 for raid1, k+m for rs, or else as many as there are drives, up to 5]
     #[arg(long, value_name = "COLUMNS", requires = "scheme")]
@@ -107,13 +112,13 @@ pub(crate) struct LayoutSet {
     pub(crate) unit: u64,
     /// Small files that are placed near each other on the drives, so that they are read in one sweep: those of
     /// each directory, all below the one named, none, or as the directory above says
-    #[arg(long, value_name = "WHICH")]
-    pub(crate) cluster: Option<Cluster>,
+    #[arg(long, value_name = "WHICH", group = "what")]
+    pub(crate) clustering: Option<Clustering>,
 }
 
 /// Small files that are placed near each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Cluster {
+pub(crate) enum Clustering {
     /// Those of each directory
     Directory,
     /// All below the directory that is named

@@ -155,7 +155,7 @@ impl Server {
     }
 
     /// Stops the process, by SIGKILL if it does not end in time. Returns true if force was needed.
-    pub(crate) async fn stop(self) -> Result<bool, Failure> {
+    pub async fn stop(self) -> Result<bool, Failure> {
         let clean =
             self.handle.stop().await.doing(|| format!("stop {}, process {}", self.name, self.record.pid))?;
         Ok(!clean)

@@ -2,8 +2,9 @@
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
+use std::time::Duration;
 
-use braid_client::{Client, Name};
+use braid_client::{Client, Name, RateAsk};
 use braid_layout::Shape;
 use braid_wire::Reason;
 use braid_wire::control::{Clustering, EntryKind, LayoutFrom, LayoutReply};
@@ -11,10 +12,11 @@ use serde::Serialize;
 
 use crate::files::names::{remote, show_remote};
 use crate::files::stat::{ShapeFacts, shape_facts, show_shape};
+use crate::operate::reserve::bytes_per_second;
 use crate::operate::volume::Asked;
 use crate::output::exit::{Doing, Exit, Failure};
 use crate::output::report::{Report, table};
-use crate::output::shell;
+use crate::output::{shell, size};
 use crate::{args, connect};
 
 /// A layout and where it comes from, in `--json`.
@@ -29,7 +31,7 @@ pub(crate) struct Row {
     /// True if the file or directory has the layout itself.
     own: bool,
     /// Small files that new ones are placed near to: `directory`, `tree` or `none`.
-    cluster: &'static str,
+    clustering: &'static str,
 }
 
 /// Runs the command.
@@ -75,12 +77,17 @@ async fn set(asked: args::LayoutSet, cluster: Option<&Path>, report: Report) -> 
         Some(wanted) => Some(wanted.shape(&client, what).await?),
         None => None,
     };
+    let rate = asked.rate.map(bytes_per_second);
     let mut rows = Vec::new();
     for name in &names {
+        let shape = match rate {
+            Some(rate) => Some(for_rate(&client, name, rate).await?),
+            None => shape,
+        };
         if let Some(shape) = shape {
             set_shape(&client, name, shape).await?;
         }
-        if let Some(which) = asked.cluster {
+        if let Some(which) = asked.clustering {
             client.set_clustering(name, clustering(which)).await?;
         }
         rows.push(row(&client, name).await?);
@@ -89,6 +96,19 @@ async fn set(asked: args::LayoutSet, cluster: Option<&Path>, report: Report) -> 
     let remedy = shape.map(|shape| format!("; braid relayout {first} {}", flags(shape)));
     let line = remedy.map_or_else(|| STAYS.to_owned(), |remedy| stays(&remedy));
     report.facts(&rows, |rows| format!("{}{line}", show(rows)))
+}
+
+/// The layout that a reservation of a rate would give to files written there. Nothing is reserved.
+async fn for_rate(client: &Client, name: &Name, rate: u64) -> Result<Shape, Failure> {
+    let what = || format!("layout set {} for {}", show_remote(name), size::show_rate(rate));
+    let survive = client.layout(name).await?.shape.m.min(1);
+    let ask = RateAsk { survive, ..RateAsk::write(rate, PLANNED_FOR) };
+    let reply = client.reserve_rate(name, &ask, true).await?;
+    match (reply.admitted, reply.refused) {
+        (Some(row), _) => row.plan.shape.shape().doing(what),
+        (None, Some(refused)) => Err(Failure::new(Exit::NotAdmitted, what(), refused.detail)),
+        (None, None) => Err(Failure::new(Exit::Failed, what(), "the manager has no plan for it")),
+    }
 }
 
 async fn set_shape(client: &Client, name: &Name, shape: Shape) -> Result<(), Failure> {
@@ -101,18 +121,20 @@ async fn set_shape(client: &Client, name: &Name, shape: Shape) -> Result<(), Fai
     })
 }
 
-/// What `--cluster` asks for; `None`: what the directory above says.
-fn clustering(which: args::Cluster) -> Option<Clustering> {
+/// What `--clustering` asks for; `None`: what the directory above says.
+fn clustering(which: args::Clustering) -> Option<Clustering> {
     match which {
-        args::Cluster::Directory => Some(Clustering::Directory),
-        args::Cluster::Tree => Some(Clustering::Tree),
-        args::Cluster::None => Some(Clustering::Nothing),
-        args::Cluster::Inherit => None,
+        args::Clustering::Directory => Some(Clustering::Directory),
+        args::Clustering::Tree => Some(Clustering::Tree),
+        args::Clustering::None => Some(Clustering::Nothing),
+        args::Clustering::Inherit => None,
     }
 }
 
-/// The line that says what a change of the clustering does not do.
-const STAYS: &str = "files that exist stay where they are\n";
+/// The line that says what a change does not do, where no one layout brings it about.
+const STAYS: &str = "what exists stays as it is\n";
+/// The shortest time that a rate is planned for: what is written in it must have room.
+const PLANNED_FOR: Duration = Duration::from_secs(10);
 
 /// The line that says what a change of a layout does not do; `more` is what would.
 pub(crate) fn stays(more: &str) -> String {
@@ -142,12 +164,12 @@ pub(crate) async fn row(client: &Client, name: &Name) -> Result<Row, Failure> {
         LayoutFrom::Directory => "directory",
         LayoutFrom::Volume => "volume",
     };
-    let cluster = match clustering {
+    let clustering = match clustering {
         Clustering::Directory => "directory",
         Clustering::Tree => "tree",
         Clustering::Nothing => "none",
     };
-    Ok(Row { name: show_remote(name), layout: shape_facts(&shape), from, of: path, own, cluster })
+    Ok(Row { name: show_remote(name), layout: shape_facts(&shape), from, of: path, own, clustering })
 }
 
 /// Adds the directories below one that have a layout of their own, in order.
@@ -192,7 +214,7 @@ fn show(rows: &[Row]) -> String {
             (true, _) => "set here".to_owned(),
             (false, _) => row.of.clone(),
         };
-        vec![row.name.clone(), show_shape(&row.layout), from, row.cluster.to_owned()]
+        vec![row.name.clone(), show_shape(&row.layout), from, row.clustering.to_owned()]
     });
-    table(&["name", "layout", "from", "cluster"], &[], cells)
+    table(&["name", "layout", "from", "clustering"], &[], cells)
 }

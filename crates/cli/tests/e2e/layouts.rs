@@ -90,6 +90,34 @@ fn set(at: &Path, value: &str) -> Result<(), Errno> {
 }
 
 #[test]
+fn small_files_are_clustered_and_a_layout_is_that_of_a_rate() {
+    let cluster = Cluster::up(3);
+    cluster.line("mkdir -p braid://main/photos/2026").ok();
+    cluster.line("layout set braid://main/photos --rate 1MB/s").failed(15, "not calibrated");
+    cluster.line("drive calibrate").ok();
+    let set = cluster.line("layout set braid://main/photos --clustering directory").ok();
+    let set = set.text();
+    assert!(set.contains("directory") && set.contains("what exists stays as it is"), "{set}");
+    let told =
+        |name: &str| cluster.line(&format!("layout ls --json {name}")).ok().json()[0]["clustering"].clone();
+    assert_eq!(told("braid://main/photos/2026"), "directory");
+    assert_eq!(told("braid://main"), "none");
+    let file = cluster.make("f", 100, 1);
+    cluster.put(&file, "braid://main/photos/2026/f");
+    assert_eq!(told("braid://main/photos/2026/f"), "directory");
+    cluster.line("layout set braid://main/photos/2026 --clustering none").ok();
+    assert_eq!(told("braid://main/photos/2026"), "none");
+    cluster.line("layout set braid://main/photos/2026 --clustering inherit").ok();
+    assert_eq!(told("braid://main/photos/2026"), "directory");
+    cluster.line("layout set braid://main/photos/2026/f --clustering tree").failed(4, "no directory");
+    assert_eq!(cluster.line("layout set braid://main/photos").code, 2, "nothing is set");
+    cluster.line("layout set braid://main/photos --rate 1000GB/s").failed(15, "layout set");
+    let rated = cluster.line("layout set braid://main/photos --rate 1MB/s").ok();
+    let rated = rated.text();
+    assert!(rated.contains("set here"), "{rated}");
+}
+
+#[test]
 fn a_mount_shows_and_sets_layouts_as_an_attribute() {
     let cluster = Cluster::up(4);
     let Some(mounted) = Mounted::new(&cluster, "braid://main") else { return };

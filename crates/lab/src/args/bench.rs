@@ -69,14 +69,18 @@ pub(crate) enum Bench {
         braid-lab bench promises --out docs/results"
     )]
     Promises(BenchCluster),
-    /// The work of volumes and drives beside moving bytes: reading ahead for many clients
+    /// What volumes and drives do beside moving bytes: quotas, snapshots, keys, small files, reading ahead
     #[command(
         after_help = "A manager, a drive and clients run as processes of their own. Disks are modelled, but one that is this machine's memory. docs/bench.md says what each row does.\n\nRows:\n  \
+        quota                   bytes beyond one by 16 writers at once; writes with quotas on against off\n  \
+        snapshot                pause of writers, bytes, and reads against the live file's\n  \
+        keys turn               requests that fail meanwhile\n  \
+        clustered               small files read one by one, cold, near each other against not\n  \
         8 interleaved streams   read in order, cold, from one drive: their sum against one stream\n  \
         of the disk             their sum against the disk's own rate\n  \
         one stream              with read-ahead against without\n  \
         random 4 KiB reads      with read-ahead against without: it must not cost anything\n\n\
-        It needs 3 GiB free in the directory (1 GiB with --quick) and a few minutes. It ends its processes and removes its files, also on Ctrl-C.\n\nExamples:\n  \
+        It needs 3 GiB free in the directory (1 GiB with --quick) and about a quarter of an hour. It ends its processes and removes its files, also on Ctrl-C.\n\nExamples:\n  \
         braid-lab bench volumes\n  braid-lab bench volumes --quick --json\n  braid-lab bench volumes --only spindle\n  \
         braid-lab bench volumes --out docs/results"
     )]

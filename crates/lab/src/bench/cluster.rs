@@ -175,10 +175,21 @@ impl Cluster {
     /// Kills a drive with SIGKILL. The manager may count it as up until its lease has lapsed; clients go
     /// around it at once.
     pub(super) async fn kill(&mut self, drive: &str) -> Result<(), Failure> {
+        self.take(drive)?.kill().await
+    }
+
+    /// Stops a drive in order, and starts it again: nothing is in its memory then.
+    pub(super) async fn restart(&mut self, drive: &str) -> Result<(), Failure> {
+        self.take(drive)?.stop().await?;
+        let directory = self.running.dir.drive(drive);
+        self.start(drive, &directory).await
+    }
+
+    fn take(&mut self, drive: &str) -> Result<Server, Failure> {
         let index = self.running.servers.iter().position(|server| server.name == drive);
         let index =
-            index.ok_or_else(|| Failure::new(Exit::NotFound, format!("kill {drive}"), "it does not run"))?;
-        self.running.servers.remove(index).kill().await
+            index.ok_or_else(|| Failure::new(Exit::NotFound, format!("stop {drive}"), "it does not run"))?;
+        Ok(self.running.servers.remove(index))
     }
 
     /// Starts a drive in this directory, and waits until the manager has heard of it.

@@ -1,7 +1,13 @@
 //! `braid-lab bench volumes`: what volumes and drives do beside moving bytes. Each group of rows is a module
 //! with a `measure`, and brings up the clusters that it needs.
 
+mod clustered;
+mod keys;
+mod load;
+mod quotas;
 mod reading;
+mod snapshots;
+mod tasks;
 
 use std::path::Path;
 
@@ -40,6 +46,14 @@ struct Run {
 
 impl Run {
     async fn all(&mut self) -> Result<(), Failure> {
+        let ended = quotas::measure(self).await;
+        self.ended(quotas::GROUP, ended)?;
+        let ended = snapshots::measure(self).await;
+        self.ended(snapshots::GROUP, ended)?;
+        let ended = keys::measure(self).await;
+        self.ended(keys::GROUP, ended)?;
+        let ended = clustered::measure(self).await;
+        self.ended(clustered::GROUP, ended)?;
         let ended = reading::measure(self).await;
         self.ended(reading::GROUP, ended)
     }
