@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_layout::{DriveId, VolumeId};
-use braid_meta::records::schema::{PartitionRecord, VolumeRecord, key, table};
+use braid_meta::records::past;
+use braid_meta::records::schema::{HistoryRecord, PartitionRecord, VolumeRecord, key, table};
 use braid_meta::records::tx::Tx;
 use braid_meta::tree::{keys, volumes};
 use braid_wire::data::{Expect, PartitionSet};
@@ -41,11 +42,13 @@ pub(crate) async fn make_partitions_of(core: &Arc<Core>, volume: VolumeId) {
 }
 
 /// Bytes of log that a drive may hold of a volume: a column of each file has no more bytes than the file, and
-/// a unit may be there twice until the log is cleaned. 0: no bound.
-fn partition_quota(volume: &VolumeRecord) -> u64 {
+/// a unit may be there twice until the log is cleaned. 0: no bound. What only snapshots show counts in no quota,
+/// and a drive cannot tell it from the rest: so there is no bound while there is any.
+fn partition_quota(volume: &VolumeRecord, history: Option<&HistoryRecord>) -> u64 {
     const SLACK: u64 = 64 << 20;
     match volume.quota_bytes {
         0 => 0,
+        _ if history.is_some_and(|history| history.snapshots > 0 || history.past_files > 0) => 0,
         // What is there already stays, and is healed and moved.
         bytes if volume.file_bytes > bytes => 0,
         bytes => bytes.saturating_mul(2).saturating_add(SLACK),
@@ -65,7 +68,9 @@ impl Wanted {
     fn of(tx: &Tx, volume: VolumeId) -> Result<Option<Wanted>, Refusal> {
         let Some(record) = tx.record::<VolumeRecord>(&key::volume(volume))? else { return Ok(None) };
         let key_epoch = keys::of_volume(tx, volume)?.epoch;
-        Ok(Some(Wanted { volume, quota_bytes: partition_quota(&record), key_epoch }))
+        let history = past::history(tx, volume)?;
+        let quota_bytes = partition_quota(&record, history.as_ref());
+        Ok(Some(Wanted { volume, quota_bytes, key_epoch }))
     }
 }
 
@@ -166,4 +171,35 @@ async fn record(core: &Arc<Core>, drive: DriveId, has: Wanted) -> Result<(), Cal
         Ok(())
     });
     stored.await.map_err(CallError::Refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drive_bounds_what_is_live_only() {
+        let volume = |quota_bytes, file_bytes| VolumeRecord {
+            volume: VolumeId(1),
+            name: "v".into(),
+            shape: braid_wire::control::ShapeSpec::DEFAULT,
+            quota_bytes,
+            file_bytes,
+            files: 0,
+            root: braid_layout::FileId(2),
+            created_ms: 0,
+        };
+        let history = |snapshots, past_files| HistoryRecord { newest: 3, snapshots, past_files, past_bytes: 0 };
+        let bound = 2000 + (64 << 20);
+        for (volume, history, expected) in [
+            (volume(0, 500), None, 0),
+            (volume(1000, 500), None, bound),
+            (volume(1000, 1001), None, 0),
+            (volume(1000, 500), Some(history(0, 0)), bound),
+            (volume(1000, 500), Some(history(1, 0)), 0),
+            (volume(1000, 500), Some(history(0, 1)), 0),
+        ] {
+            assert_eq!(partition_quota(&volume, history.as_ref()), expected, "{volume:?} {history:?}");
+        }
+    }
 }
