@@ -13,7 +13,7 @@ use braid_store::format::ready::ReadyEntry;
 use braid_store::format::snapshots::SnapshotsEntry;
 use braid_store::format::unit::UnitEntry;
 use braid_store::format::{body, record, segment::SegmentHeader, superblock::Superblock};
-use braid_wire::authorise::{Needs, ObjectFacts, Scene, authorise, byte_range, needs};
+use braid_wire::authorise::{Needs, ObjectFacts, Scene, authorise, check_pieces, needs};
 use braid_wire::capability::{Authority, Capability, Key};
 use braid_wire::control::{ControlHead, ControlReply, ControlRequest, Grant, RequestHead};
 use braid_wire::data::{ColumnMap, DriveReply, DriveRequest, Hello, PeerRole, ReplyHead};
@@ -78,7 +78,7 @@ pub fn drive_request(bytes: &[u8]) {
     let mut again = Vec::new();
     request.put_body(&mut again);
     assert_eq!(again, arguments);
-    let _ = byte_range(&request, 4096);
+    let _ = check_pieces(&request, 4096);
     let Needs { partition, object, .. } = needs(&request);
     let capability = Capability { partition, object, ..authority.capability };
     let private = working_key(capability.partition, capability.key_epoch).private_part(&capability);
@@ -91,8 +91,7 @@ pub fn drive_request(bytes: &[u8]) {
     let seal = match authorise(&scene, &mut 0, &header, &sealed) {
         Ok(verified) => {
             let map = column_map(&verified.request);
-            let facts =
-                ObjectFacts { object_version: grant.capability.object_version, g: Generation(3), map: &map };
+            let facts = ObjectFacts { g: Generation(3), map: &map };
             let _ = verified.permit(&facts);
             verified.seal
         }
@@ -252,7 +251,13 @@ fn entries(bytes: &[u8]) {
     for entry in Entries::new(bytes) {
         match entry {
             Ok(Entry::Partition(partition)) => partition.put(&mut again),
-            Ok(Entry::Object(object)) => object.put(&mut again),
+            Ok(Entry::Object(object)) => {
+                let begin = again.len();
+                object.put(&mut again);
+                // Earlier builds wrote something here; it says nothing.
+                let not_used = begin + 8 + 60..begin + 8 + 64;
+                again[not_used.clone()].copy_from_slice(&bytes[not_used]);
+            }
             Ok(Entry::PlainUnits(units)) => {
                 let mut run = None;
                 units.iter().for_each(|unit| run = Some(unit.put(&mut again, run)));

@@ -151,9 +151,7 @@ impl FileView {
         let columns = &self.segments[segment];
         let shape = self.layout.segments()[segment].shape;
         let components = &self.layout.segments()[segment].components;
-        let grant = columns.columns[column.index()].grant.as_ref();
         Attributes {
-            object_version: grant.map_or(0, |grant| grant.capability.object_version),
             g: self.g,
             set: columns.set,
             joining: columns.joining,

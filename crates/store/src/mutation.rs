@@ -208,8 +208,6 @@ pub struct Attributes {
     pub set: ColumnMask,
     /// The columns of the set that are joining.
     pub joining: ColumnMask,
-    /// The logical version; a bump revokes every capability for the object.
-    pub object_version: u32,
     /// Creation time, according to the caller.
     pub created_ms: u64,
     /// Time of the last change, according to the caller.
@@ -243,8 +241,6 @@ pub struct Base {
 /// A change of attributes; `None`: no change. [`Mutation::Fence`] changes generation, set and joining.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Change {
-    /// The new logical version.
-    pub object_version: Option<u32>,
     /// The new time of the last change.
     pub modified_ms: Option<u64>,
     pub reserve_bytes: Option<u64>,
@@ -421,7 +417,6 @@ impl Attributes {
     /// The attributes with `change` applied.
     pub(crate) fn changed(&self, change: &Change) -> Attributes {
         let mut new = self.clone();
-        new.object_version = change.object_version.unwrap_or(new.object_version);
         new.reserve_bytes = change.reserve_bytes.unwrap_or(new.reserve_bytes);
         new.cluster = change.cluster.unwrap_or(new.cluster);
         new.modified_ms = change.modified_ms.unwrap_or(new.modified_ms);

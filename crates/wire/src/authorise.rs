@@ -87,8 +87,6 @@ pub struct Needs {
 /// The store's facts about an object.
 #[derive(Debug, Clone, Copy)]
 pub struct ObjectFacts<'a> {
-    /// The object's logical version.
-    pub object_version: u32,
     /// The generation that the drive was last told for the object.
     pub g: Generation,
     /// The object's column map.
@@ -224,25 +222,16 @@ pub fn needs(request: &DriveRequest) -> Needs {
     Needs { rights, partition: at.partition, object: at.object }
 }
 
-/// The bytes of the object that a request is about, with units of `unit_bytes`. `None`: the request is
-/// about no bytes, or its right covers all of them. A range past 2^64 is refused with [`Reason::Range`].
-pub fn byte_range(request: &DriveRequest, unit_bytes: u32) -> Result<Option<Range<u64>>, Refusal> {
+/// Refuses pieces that are not within units of `unit_bytes`, or are past 2^64, with [`Reason::Range`].
+pub fn check_pieces(request: &DriveRequest, unit_bytes: u32) -> Result<(), Refusal> {
+    let check = |unit, from, to| piece(unit, from, to, unit_bytes).map(drop);
     match request.target().bytes {
-        Bytes::Any => Ok(None),
-        Bytes::Read { unit, from, to } | Bytes::Written { unit, from, to, .. } => {
-            piece(unit, from, to, unit_bytes).map(Some)
-        }
-        Bytes::Units(units) => match (units.iter().min(), units.iter().max()) {
-            (Some(&first), Some(&last)) => {
-                let start = piece(first, 0, unit_bytes, unit_bytes)?.start;
-                Ok(Some(start..piece(last, 0, unit_bytes, unit_bytes)?.end))
-            }
-            _ => Ok(None),
-        },
+        Bytes::Any => Ok(()),
+        Bytes::Read { unit, from, to } | Bytes::Written { unit, from, to, .. } => check(unit, from, to),
+        Bytes::Units(units) => units.iter().max().map_or(Ok(()), |&last| check(last, 0, unit_bytes)),
         Bytes::Run { unit, units } => {
-            let start = piece(unit, 0, unit_bytes, unit_bytes)?.start;
             let last = unit.saturating_add(u64::from(units.saturating_sub(1)));
-            Ok(Some(start..piece(last, 0, unit_bytes, unit_bytes)?.end))
+            check(last, 0, unit_bytes)
         }
     }
 }
@@ -259,20 +248,15 @@ impl Verified {
         precedes_lease(self.request.kind(), &self.capability)
     }
 
-    /// Checks what depends on the object: its logical version, its generation, the byte range. Not to be
+    /// Checks what depends on the object: its generation, and that pieces lie within units. Not to be
     /// called for the creation of an object that does not exist, nor for requests about no object. The
     /// store checks the generation again when it commits.
     pub fn permit(&self, object: &ObjectFacts<'_>) -> Result<(), Refusal> {
         let capability = &self.capability;
-        if let DriveRequest::Delta(delta) = &self.request {
-            if object.map.drives.get(delta.column.index()) != Some(&capability.holder) {
-                let detail =
-                    format!("column {} does not belong to drive {}", delta.column, capability.holder);
-                return Err(Refusal::new(Reason::Scope, detail));
-            }
-        } else if capability.object_version != object.object_version {
-            let detail =
-                format!("the object is at logical version {}: ask the manager", object.object_version);
+        if let DriveRequest::Delta(delta) = &self.request
+            && object.map.drives.get(delta.column.index()) != Some(&capability.holder)
+        {
+            let detail = format!("column {} does not belong to drive {}", delta.column, capability.holder);
             return Err(Refusal::new(Reason::Scope, detail));
         }
         if capability.file != FileId(0) && capability.file != object.map.file {
@@ -293,15 +277,7 @@ impl Verified {
             let detail = format!("the drive's generation of the object is {}: ask the manager", object.g);
             return Err(Refusal::new(Reason::StaleGeneration, detail));
         }
-        match byte_range(&self.request, object.map.unit_bytes)? {
-            Some(bytes) if bytes.start < capability.from || bytes.end > capability.to => {
-                let from = capability.from;
-                let to = capability.to;
-                let detail = format!("bytes {}..{} are outside {from}..{to}", bytes.start, bytes.end);
-                Err(Refusal::new(Reason::Range, detail))
-            }
-            _ => Ok(()),
-        }
+        check_pieces(&self.request, object.map.unit_bytes)
     }
 }
 

@@ -144,14 +144,8 @@ record! {
         partition: PartitionId,
         /// The object; 0 is the partition itself.
         object: ObjectId,
-        /// The object's logical version; a bump revokes every capability for the object at once.
-        object_version: u32,
         /// The rights of the holder.
         rights: Rights,
-        /// First byte of the object that the capability covers.
-        from: u64,
-        /// One past the last byte covered.
-        to: u64,
         /// Manager time at which the capability expires, in milliseconds; it is valid before this time.
         expires_ms: u64,
         /// The data rate that is promised to the holder at this drive.

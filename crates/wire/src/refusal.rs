@@ -19,9 +19,9 @@ choice! {
         Replayed = 5,
         /// The capability does not carry the right this request needs.
         Rights = 6,
-        /// The byte range is outside the capability's or the unit's.
+        /// The bytes are outside the unit, or the stripes outside the capability's.
         Range = 7,
-        /// The capability is for another drive, partition, object or object version.
+        /// The capability is for another drive, partition or object.
         Scope = 8,
         /// The capability's keys are older than the two working ones: ask the manager.
         StaleKey = 9,

@@ -17,7 +17,6 @@ pub(crate) fn new_object(capability: &Capability, attributes: &data::Attributes)
         g: capability.g,
         set: capability.set,
         joining: capability.joining,
-        object_version: capability.object_version,
         reserve_bytes: if is_managed { attributes.reserve_bytes } else { 0 },
         ..still(attributes)
     }
@@ -31,7 +30,6 @@ pub(crate) fn still(attributes: &data::Attributes) -> braid_store::Attributes {
         g: attributes.g,
         set: attributes.set,
         joining: attributes.joining,
-        object_version: attributes.object_version,
         created_ms: attributes.created_ms,
         modified_ms: attributes.modified_ms,
         reserve_bytes: 0,
@@ -60,7 +58,6 @@ pub(crate) fn attributes(
         at.map_or(0, |(unit, end)| unit * u64::from(stored.unit_bytes) + u64::from(end))
     };
     data::Attributes {
-        object_version: stored.object_version,
         g: stored.g,
         set: stored.set,
         joining: stored.joining,

@@ -21,7 +21,6 @@ const MAPS: usize = 64;
 /// Facts about an object, against which its requests are checked.
 #[derive(Debug, Clone)]
 pub(crate) struct StoredFacts {
-    pub(crate) object_version: u32,
     pub(crate) g: Generation,
     /// The columns of the set that are ready.
     pub(crate) ready: ColumnMask,
@@ -66,10 +65,10 @@ impl Objects {
         }
         let maps = &mut self.maps;
         let looked = core.store.with_object(place.0, place.1, |state: &ObjectState<'_>| {
-            let ObjectState { object_version, g, set, joining, map, is_clustered } = *state;
+            let ObjectState { g, set, joining, map, is_clustered } = *state;
             let map = maps.decoded(place, map)?;
             let ready = set.minus(joining);
-            Ok::<_, DecodeError>(StoredFacts { object_version, g, ready, map, is_clustered })
+            Ok::<_, DecodeError>(StoredFacts { g, ready, map, is_clustered })
         });
         match looked {
             Ok(facts) => facts

@@ -49,11 +49,9 @@ impl Requests {
         let Some(facts) = facts else {
             let attributes = convert::new_object(capability, &create.attributes);
             let map = Arc::new(create.attributes.map);
-            let object_version = capability.object_version;
             let g = capability.g;
             let ready = capability.set.minus(capability.joining);
-            let facts =
-                StoredFacts { object_version, g, ready, map, is_clustered: create.attributes.cluster != 0 };
+            let facts = StoredFacts { g, ready, map, is_clustered: create.attributes.cluster != 0 };
             let answered = Arc::new(AtomicBool::new(false));
             self.objects.is_creating(place, facts, Arc::clone(&answered));
             self.core().readmission.handle_fenced(partition, object);
@@ -68,11 +66,6 @@ impl Requests {
             };
             return self.submit(ticket, mutation, self.still(capability, Rights::CREATE), finish).await;
         };
-        if facts.object_version != capability.object_version {
-            let detail =
-                format!("the object is at logical version {}: ask the manager", facts.object_version);
-            return ticket.refuse(facts.g, Refusal::new(Reason::Scope, detail));
-        }
         if !convert::same_column(&facts.map, &create.attributes.map) {
             let detail = "the object exists, and is another column or another file's";
             return ticket.refuse(facts.g, Refusal::new(Reason::Exists, detail));
@@ -320,7 +313,6 @@ pub(crate) fn set_attributes(
     set: SetAttributes,
 ) -> Result<MutationOutcome, Error> {
     let change = Change {
-        object_version: Some(set.object_version),
         modified_ms: core.lease().manager_ms(core.clock().now()),
         reserve_bytes: set.reserve_bytes,
         cluster: set.cluster,

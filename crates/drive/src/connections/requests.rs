@@ -221,7 +221,7 @@ impl Requests {
         if matches!(request, R::Create(_)) {
             return Ok(Some(facts));
         }
-        let known = ObjectFacts { object_version: facts.object_version, g: facts.g, map: &facts.map };
+        let known = ObjectFacts { g: facts.g, map: &facts.map };
         if let Err(refusal) = verified.permit(&known) {
             return refused(facts.g, refusal);
         }

@@ -188,10 +188,7 @@ async fn each_misuse_has_its_refusal() {
             ("another drive's", other_drive, read(0, 0, 10), Reason::Forged),
             ("another object's", drive.grant(all.clone()), at_other, Reason::Scope),
             ("no such partition", of(&|c| c.partition = PartitionId(8)), read(0, 0, 10), Reason::NoPartition),
-            ("object version", of(&|c| c.object_version = 2), read(0, 0, 10), Reason::Scope),
             ("no right to read", of(&|c| c.rights = Rights::WRITE), read(0, 0, 10), Reason::Rights),
-            ("below its range", of(&|c| c.from = 5), read(0, 4, 10), Reason::Range),
-            ("above its range", of(&|c| c.to = 9), read(0, 4, 10), Reason::Range),
             ("past the unit", drive.grant(all.clone()), read(0, 0, UNIT + 1), Reason::Range),
             ("past 2^64", drive.grant(all.clone()), read(u64::MAX, 0, UNIT), Reason::Range),
             ("an empty range", drive.grant(all.clone()), read(0, 10, 10), Reason::Malformed),
@@ -231,13 +228,11 @@ async fn writes_have_refusals_of_their_own() {
         let foreign = Version { lease: Lease(5), ..stamp(2) };
         let future = Version { g: Generation(3), ..stamp(2) };
         let reader = drive.grant(Capability { rights: Rights::READ, ..object_level() });
-        let narrow = drive.grant(Capability { to: 99, ..object_level() });
         let table: Vec<(&str, &Grant, DriveRequest, Reason)> = vec![
             ("a foreign lease's stamp", &grant, of(&|w| w.stamp = foreign), Reason::Scope),
             ("a stamp to come", &grant, of(&|w| w.stamp = future), Reason::Scope),
             ("stamp 0", &grant, of(&|w| w.stamp.n = 0), Reason::Malformed),
             ("a reader", &reader, of(&|_| ()), Reason::Rights),
-            ("past its range", &narrow, of(&|_| ()), Reason::Range),
             ("a wrong checksum", &grant, of(&|w| w.crcs[0] ^= 1), Reason::PayloadChecksum),
             ("checksums missing", &grant, of(&|w| w.crcs.clear()), Reason::Malformed),
             ("another length", &grant, of(&|w| w.to = 99), Reason::Malformed),

@@ -293,25 +293,16 @@ async fn attributes_are_kept_and_a_bump_revokes() {
     let DriveReply::Attributes(attributes) = session.call(&grant, &ask, &[]).await.unwrap().0 else {
         panic!()
     };
-    assert_eq!((attributes.object_version, attributes.g, attributes.set), (1, G, ColumnMask::all(3)));
+    assert_eq!((attributes.g, attributes.set), (G, ColumnMask::all(3)));
     assert_eq!((attributes.map, attributes.opaque.as_slice()), (map(), &b"opaque"[..]));
     assert_eq!((attributes.size, attributes.created_ms), (u64::from(UNIT) + 100, 11));
-    let set = |object_version| {
-        let reserve_bytes = None;
-        let cluster = None;
-        let opaque = b"new".to_vec();
-        SetAttributes { at: AT, object_version, reserve_bytes, cluster, opaque, term: 1 }
-    };
-    assert_eq!(session.call(&grant, &set(2).into(), &[]).await.unwrap().0, done());
-    for request in [read(1, 0, 10), ask.clone(), create()] {
-        assert_eq!(reason(session.call(&grant, &request, &[]).await), Reason::Scope);
-    }
-    let bumped = drive.grant(Capability { object_version: 2, ..object_level() });
-    let DriveReply::Attributes(attributes) = session.call(&bumped, &ask, &[]).await.unwrap().0 else {
+    let opaque = b"new".to_vec();
+    let set = SetAttributes { at: AT, reserve_bytes: None, cluster: Some(5), opaque, term: 1 };
+    assert_eq!(session.call(&grant, &set.into(), &[]).await.unwrap().0, done());
+    let DriveReply::Attributes(attributes) = session.call(&grant, &ask, &[]).await.unwrap().0 else {
         panic!()
     };
-    assert_eq!((attributes.object_version, attributes.opaque.as_slice()), (2, &b"new"[..]));
-    assert_eq!(reason(session.call(&bumped, &set(1).into(), &[]).await), Reason::Malformed);
+    assert_eq!((attributes.cluster, attributes.opaque.as_slice()), (5, &b"new"[..]));
     drive.stop().await;
 }
 
@@ -343,9 +334,8 @@ async fn what_is_reserved_nobody_else_can_take() {
     assert!(session.call(&other, &beside(0), &[&payload]).await.is_ok());
     assert_eq!(reason(session.call(&other, &beside(1), &[&payload]).await), Reason::Quota);
     let set = |reserve_bytes, cluster| {
-        let object_version = 1;
         let opaque = b"new".to_vec();
-        SetAttributes { at: AT, object_version, reserve_bytes, cluster, opaque, term: 1 }.into()
+        SetAttributes { at: AT, reserve_bytes, cluster, opaque, term: 1 }.into()
     };
     let more = set(Some(4 * unit_bytes), None);
     assert_eq!(reason(session.call(&grant, &more, &[]).await), Reason::Quota);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use braid_layout::{Column, DriveId, FileId, Generation, ObjectId, PartitionId, VolumeId};
 use braid_meta::records::schema::{InodeRecord, SegmentRecord};
-use braid_meta::rules::grants::{self, CAPABILITY_MS, OBJECT_VERSION};
+use braid_meta::rules::grants::{self, CAPABILITY_MS};
 use braid_meta::rules::recovery::{ColumnState, Columns, Stamps, Survey, judge, part_for};
 use braid_meta::tree::shapes::from_spec;
 use braid_wire::control::Grant;
@@ -253,7 +253,6 @@ impl Target {
             older: before.map(sign),
             at,
             attributes: Attributes {
-                object_version: OBJECT_VERSION,
                 g: inode.g,
                 set: segment.set,
                 joining: segment.joining,
@@ -370,7 +369,6 @@ impl Target {
         let reserve_bytes = self.attributes.reserve_bytes;
         let request = SetAttributes {
             at: self.at,
-            object_version: OBJECT_VERSION,
             reserve_bytes: Some(reserve_bytes),
             cluster: None,
             opaque: Vec::new(),

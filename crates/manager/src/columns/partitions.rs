@@ -189,7 +189,8 @@ mod tests {
             root: braid_layout::FileId(2),
             created_ms: 0,
         };
-        let history = |snapshots, past_files| HistoryRecord { newest: 3, snapshots, past_files, past_bytes: 0 };
+        let history =
+            |snapshots, past_files| HistoryRecord { newest: 3, snapshots, past_files, past_bytes: 0 };
         let bound = 2000 + (64 << 20);
         for (volume, history, expected) in [
             (volume(0, 500), None, 0),

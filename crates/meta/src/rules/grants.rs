@@ -10,8 +10,6 @@ use braid_wire::data::ColumnMap;
 
 use crate::records::schema::{InodeRecord, SegmentRecord};
 
-/// The logical version that all objects have in this release.
-pub const OBJECT_VERSION: u32 = 1;
 /// The epoch of a partition's working keys before any rotation.
 pub const KEY_EPOCH_FIRST: u32 = 1;
 
@@ -157,10 +155,7 @@ fn blank(expires_ms: u64) -> Capability {
         drive: DriveId(0),
         partition: PartitionId(0),
         object: ObjectId(0),
-        object_version: OBJECT_VERSION,
         rights: Rights::NONE,
-        from: 0,
-        to: u64::MAX,
         expires_ms,
         promise: Promise::NONE,
         client: ClientId::NONE,

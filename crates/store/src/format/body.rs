@@ -38,7 +38,7 @@ fields! {
     /// The body of `object create` and `object attributes`; column, g, set and joining are in the header.
     ATTRIBUTES_FIELDS of Attributes:
     .unit_bytes "unit bytes" 0..4,
-    .object_version "object version" 4..8,
+    "not used" 4..8,
     .created_ms "created ms" 8..16,
     .modified_ms "modified ms" 16..24,
     .reserve_bytes "reserve bytes" 24..32,

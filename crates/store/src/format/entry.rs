@@ -54,7 +54,7 @@ fields! {
     .created_ms "created ms" 40..48,
     .modified_ms "modified ms" 48..56,
     .unit_bytes "unit bytes" 56..60,
-    .object_version "object version" 60..64,
+    "not used" 60..64,
     .g "g" 64..68,
     O_LOST "lost at" 68..76,
     O_MAP_BYTES "map bytes" 76..80,
@@ -154,8 +154,6 @@ pub struct ObjectEntry<'a> {
     pub cluster: u64,
     /// Bytes per unit; 0 only if the attributes are lost.
     pub unit_bytes: u32,
-    /// The logical version.
-    pub object_version: u32,
     pub g: Generation,
     pub column: Column,
     /// True if the attributes are known.

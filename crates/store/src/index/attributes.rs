@@ -17,7 +17,6 @@ pub(crate) struct PackedAttributes {
     bytes: Box<[u8]>,
     pub(crate) unit_bytes: u32,
     pub(crate) g: Generation,
-    pub(crate) object_version: u32,
     /// Length of the map, with which `bytes` begins.
     map_bytes: u16,
     pub(crate) column: Column,
@@ -28,8 +27,6 @@ pub(crate) struct PackedAttributes {
 /// The attributes of an object that requests are checked against, borrowed from the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObjectState<'a> {
-    /// The object's logical version.
-    pub object_version: u32,
     pub g: Generation,
     /// Columns that every write of the generation must reach.
     pub set: ColumnMask,
@@ -109,10 +106,9 @@ impl PackedAttributes {
 
     /// The attributes that requests are checked against.
     pub(crate) fn state(&self) -> ObjectState<'_> {
-        let object_version = self.object_version;
         let g = self.g;
         let is_clustered = self.cluster() != 0;
-        ObjectState { object_version, g, set: self.set, joining: self.joining, map: self.map(), is_clustered }
+        ObjectState { g, set: self.set, joining: self.joining, map: self.map(), is_clustered }
     }
 
     /// The public form, for callers.
@@ -123,7 +119,6 @@ impl PackedAttributes {
             g: self.g,
             set: self.set,
             joining: self.joining,
-            object_version: self.object_version,
             created_ms: self.created_ms,
             modified_ms: self.modified_ms,
             reserve_bytes: self.reserve_bytes(),
@@ -145,7 +140,6 @@ impl Attributes {
             modified_ms: self.modified_ms,
             unit_bytes: self.unit_bytes,
             g: self.g,
-            object_version: self.object_version,
             column: self.column,
             rare: Rare { reserve_bytes: self.reserve_bytes, cluster: self.cluster, base: self.base }.packed(),
             ..PackedAttributes::with_bytes(&self.map, &self.opaque)
@@ -162,7 +156,6 @@ impl From<&ObjectEntry<'_>> for PackedAttributes {
             modified_ms: entry.modified_ms,
             unit_bytes: entry.unit_bytes,
             g: entry.g,
-            object_version: entry.object_version,
             column: entry.column,
             rare: Rare { reserve_bytes: entry.reserve_bytes, cluster: entry.cluster, base: None }.packed(),
             ..PackedAttributes::with_bytes(entry.map, entry.opaque)
@@ -185,7 +178,6 @@ mod tests {
                 g: Generation(9),
                 set: ColumnMask(0x1f),
                 joining: ColumnMask(0x10),
-                object_version: 3,
                 created_ms: 1000,
                 modified_ms: 2000,
                 reserve_bytes: 1 << 20,

@@ -145,7 +145,6 @@ impl Sink {
             reserve_bytes: attributes.reserve_bytes(),
             cluster: attributes.cluster(),
             unit_bytes: attributes.unit_bytes,
-            object_version: attributes.object_version,
             g: attributes.g,
             column: attributes.column,
             known: object.known,

@@ -172,7 +172,6 @@ fn object_example() -> ObjectEntry<'static> {
         reserve_bytes: 1 << 20,
         cluster: 3,
         unit_bytes: UNIT,
-        object_version: 1,
         g: Generation(5),
         column: Column(2),
         known: true,

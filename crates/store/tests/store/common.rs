@@ -48,7 +48,6 @@ pub(crate) fn attributes() -> Attributes {
         g: Generation(1),
         set: ColumnMask::all(5),
         joining: ColumnMask::EMPTY,
-        object_version: 1,
         created_ms: 1000,
         modified_ms: 1000,
         reserve_bytes: 0,

@@ -121,7 +121,7 @@ fn segments_go_and_what_was_in_them_stays_so() {
         vec![UnitVerdict { unit: 1, forward: Vec::new(), back: vec![version(1, 3)], cut_offs: Vec::new() }];
     let verdict = Mutation::Verdict { partition: P, object: ObjectId(1), g: Generation(1), units: back };
     assert_eq!(store.commit(verdict).expect("verdict"), MutationOutcome::Applied);
-    let change = Change { object_version: Some(9), ..Change::default() };
+    let change = Change { cluster: Some(9), ..Change::default() };
     let set = Mutation::SetAttributes { partition: P, object: ObjectId(1), g: Generation(1), change };
     store.commit(set).expect("set");
     churn(100);
@@ -136,7 +136,7 @@ fn segments_go_and_what_was_in_them_stays_so() {
     drop(store);
     let (store, recovery) = open(dir.path());
     assert_eq!(recovery.damaged_count, 0, "{:?}", recovery.damaged);
-    assert_eq!(store.object(P, ObjectId(1)).expect("object").object_version, 9);
+    assert_eq!(store.object(P, ObjectId(1)).expect("object").cluster, 9);
     assert_eq!(
         store.versions(P, ObjectId(2), 0..9).expect("versions"),
         [],

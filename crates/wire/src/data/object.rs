@@ -87,8 +87,6 @@ impl ColumnMap {
 record! {
     /// The attributes of an object.
     pub struct Attributes {
-        /// Logical version of the object; a bump revokes every capability.
-        object_version: u32,
         /// Generation of the object, as the drive was last told.
         g: Generation,
         /// The set of that generation: the columns that every write must reach.
@@ -183,8 +181,6 @@ record! {
     pub struct SetAttributes {
         /// The object to change.
         at: Address,
-        /// The new logical version, not below the present one. A bump revokes every capability.
-        object_version: u32,
         /// The new reserve; absent: unchanged.
         reserve_bytes: Option<u64>,
         /// The new cluster; absent: unchanged.

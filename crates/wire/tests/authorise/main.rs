@@ -71,10 +71,7 @@ fn capability() -> Capability {
         drive: DRIVE,
         partition: AT.partition,
         object: AT.object,
-        object_version: 3,
         rights: Rights::READ.and(Rights::WRITE),
-        from: 0,
-        to: 100 * u64::from(UNIT),
         expires_ms: 2_000,
         promise: Promise::NONE,
         client: ClientId::NONE,
@@ -110,7 +107,6 @@ fn map() -> ColumnMap {
 
 fn attributes() -> Attributes {
     Attributes {
-        object_version: 3,
         g: Generation(8),
         set: ColumnMask(0b111),
         joining: ColumnMask(0),

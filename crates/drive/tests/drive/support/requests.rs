@@ -29,10 +29,7 @@ pub fn object_level() -> Capability {
         drive: DriveId(0),
         partition: PARTITION,
         object: OBJECT,
-        object_version: 1,
         rights: Rights::ALL,
-        from: 0,
-        to: u64::MAX,
         expires_ms: EXPIRES_MS,
         promise: Promise::NONE,
         client: ClientId::NONE,
@@ -53,7 +50,7 @@ pub fn object_level() -> Capability {
 }
 
 pub fn partition_level() -> Capability {
-    Capability { object: ObjectId(0), object_version: 0, g: Generation(0), lease: Lease(0), ..object_level() }
+    Capability { object: ObjectId(0), g: Generation(0), lease: Lease(0), ..object_level() }
 }
 
 pub fn drive_level() -> Capability {
@@ -87,7 +84,6 @@ pub fn take_of(still: ObjectId) -> Snapshot {
 /// A new object's, with this map.
 pub fn attributes_of(map: ColumnMap) -> Attributes {
     Attributes {
-        object_version: 1,
         g: G,
         set: ColumnMask::all(3),
         joining: ColumnMask::EMPTY,

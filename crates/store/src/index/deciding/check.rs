@@ -115,9 +115,6 @@ fn check_attributes(
         return Err(Error::StaleGeneration { have: old.g, asked: g });
     }
     let new = old.changed(change);
-    if new.object_version < old.object_version {
-        return Err(Error::Malformed("the logical version never falls"));
-    }
     if new == old {
         return Ok(Decision::Answer(MutationOutcome::Already));
     }

@@ -74,7 +74,7 @@ fn partitions(steps: &mut Vec<Step>) {
     one(steps, Mutation::PartitionRemove { partition: other });
     one(steps, create(1));
     one(steps, create(2));
-    let change = Change { object_version: Some(3), opaque: Some(b"other".to_vec()), ..Change::default() };
+    let change = Change { cluster: Some(3), opaque: Some(b"other".to_vec()), ..Change::default() };
     one(steps, Mutation::SetAttributes { partition: P, object: ObjectId(1), g: Generation(1), change });
 }
 

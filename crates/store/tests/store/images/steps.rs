@@ -145,7 +145,6 @@ fn data(store: &Store) {
     };
     let hole = Write { body: Body::Hole, ..write(1, 1, 4000, 9000, version(2, 41)) };
     let change = Change {
-        object_version: Some(2),
         modified_ms: Some(2000),
         reserve_bytes: Some(200_000),
         cluster: Some(6),

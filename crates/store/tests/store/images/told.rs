@@ -59,10 +59,10 @@ fn put<T>(
 fn tell_object(told: &mut Told, store: &Store, partition: PartitionId, object: ObjectId) {
     let key = format!("{partition}/{object}");
     let attributes = put(told, &key, store.object(partition, object), |attributes| {
-        let Attributes { unit_bytes, column, g, set, joining, object_version, .. } = attributes;
+        let Attributes { unit_bytes, column, g, set, joining, .. } = attributes;
         let Attributes { created_ms, modified_ms, reserve_bytes, cluster, map, opaque, .. } = attributes;
         format!(
-            "unit {unit_bytes}, column {}, g {g}, set {:x}, joining {:x}, version {object_version}, made {created_ms}, \
+            "unit {unit_bytes}, column {}, g {g}, set {:x}, joining {:x}, made {created_ms}, \
              changed {modified_ms}, reserve {reserve_bytes}, cluster {cluster}, map {}, opaque {}",
             column.0,
             set.0,
