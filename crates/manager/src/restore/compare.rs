@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use braid_layout::version::Lease;
 use braid_layout::{ColumnMask, DriveId, FileId, Generation, PartitionId};
+use braid_meta::catalogue::frame::PARTITION;
 use braid_meta::records::filling_rows;
 use braid_meta::records::inodes::{self, has_untold, set_stale};
 use braid_meta::records::schema::{ComponentPlace, InodeRecord, StaleRecord, key, table};
@@ -153,7 +154,7 @@ async fn partitions(core: &Core, drives: &[DriveId]) -> Result<BTreeSet<Partitio
     for &drive in drives {
         let found = listing::partitions(core, drive).await;
         let found = found.map_err(|error| cannot_be_asked(core, drive, &error))?;
-        partitions.extend(found.iter().map(|there| there.partition));
+        partitions.extend(found.iter().map(|there| there.partition).filter(|there| *there != PARTITION));
     }
     Ok(partitions)
 }
