@@ -16,6 +16,7 @@
 //! | [`restore`] | backups, and the comparison of a restored state with what the drives hold |
 //! | [`disk`] | the manager's directory and the store in it |
 
+pub mod catalogue;
 pub mod core;
 pub mod disk;
 pub mod files;
@@ -25,7 +26,6 @@ pub mod start;
 pub mod sweep;
 
 mod asker;
-mod catalogue;
 mod columns;
 mod drive_calls;
 mod jobs;

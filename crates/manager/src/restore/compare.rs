@@ -41,6 +41,7 @@ use braid_wire::{Reason, Refusal};
 use crate::columns::listing::{self, Listed, Listing, cannot_be_asked};
 use crate::core::Core;
 use crate::jobs::{Again, Job};
+use crate::restore::adopt;
 use crate::restore::layouts::{self, OnDrives};
 use crate::restore::present::present_set;
 
@@ -62,6 +63,10 @@ struct Report {
     not_whole: BTreeMap<FileId, String>,
     more: u64,
     unnamed: u64,
+    /// Files that got a name in `lost+found`.
+    adopted: u64,
+    /// True if the state was made of what drives hold, and not restored from a backup.
+    rebuilt: bool,
 }
 
 /// Compares the state with the drives, if it was restored, and then lets the manager lead.
@@ -106,7 +111,8 @@ fn say(core: &Core, how: String) {
 async fn compare(core: &Arc<Core>) -> Result<(), Refusal> {
     let (drives, away) = drives(core)?;
     let away = Arc::new(away);
-    let mut report = Report::default();
+    let rebuilt = core.read(|_, tx| Ok(tx.number("rebuilt")? != 0)).await?;
+    let mut report = Report { rebuilt, ..Report::default() };
     let mut seen = BTreeSet::new();
     let partitions = partitions(core, &drives).await?;
     let of = partitions.len();
@@ -118,6 +124,9 @@ async fn compare(core: &Arc<Core>) -> Result<(), Refusal> {
         while let Some(files) = listing.next(core, partition).await? {
             let files: Vec<(FileId, Listed)> = files.into_iter().collect();
             for batch in files.chunks(FILES_PER_BATCH) {
+                if rebuilt {
+                    report.adopted += adopt::adopt(core, partition, batch).await?;
+                }
                 let batch = layouts::sort_out(core, partition, batch.to_vec()).await?;
                 let away = Arc::clone(&away);
                 let found = core.write(move |_, tx| settle_all(tx, batch, &away)).await?;
@@ -211,14 +220,24 @@ impl Report {
 
     fn text(&self) -> String {
         let missing = u64::try_from(self.not_whole.len()).unwrap_or(u64::MAX) + self.more;
+        let how = if self.rebuilt { "rebuilt from drives" } else { "restored" };
+        let before = if self.rebuilt { "made in the last seconds" } else { "made after the backup" };
         let mut text = format!(
-            "The manager's state was restored, and compared with what the drives hold.\n\n{} files have a name; {} of them \
-             are whole, {missing} are not.\n{} files on the drives have no name: they were made after the backup, or were being made or \
+            "The manager's state was {how}, and compared with what the drives hold.\n\n{} files have a name; {} of them \
+             are whole, {missing} are not.\n{} files on the drives have no name: they were {before}, or were being made or \
              removed. Their\nbytes are kept until `braid manager free-unnamed`.\n",
             self.files,
             self.files - missing,
             self.unnamed,
         );
+        if self.rebuilt {
+            let _ = writeln!(
+                text,
+                "{} files whose names are lost are in {} of their volumes, by their numbers.",
+                self.adopted,
+                adopt::DIRECTORY
+            );
+        }
         if missing > 0 {
             text.push_str("\nNot whole (removed after the backup, or lost with a drive); remove them, or copy them here anew:\n");
             for name in self.not_whole.values() {
@@ -325,6 +344,7 @@ async fn finish(core: &Arc<Core>, report: Report) -> Result<(), Refusal> {
     })?;
     let compared = |_: &Core, tx: &mut Tx| {
         tx.set(key::meta("restored"), &0u64);
+        tx.set(key::meta("rebuilt"), &0u64);
         let mut leased = Vec::new();
         let (from, to) = key::all(table::ATTENTION);
         for (attention, _) in tx.scan(&from, &to, usize::MAX)? {
