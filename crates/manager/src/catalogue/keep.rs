@@ -18,6 +18,7 @@ use braid_meta::records::kv::Pair;
 use braid_meta::rules::jobs::Progress;
 use braid_meta::rules::space::has_room;
 use braid_transport::host;
+use braid_wire::control::NamesState;
 use braid_wire::{Reason, Refusal};
 use tokio::time::sleep;
 
@@ -46,10 +47,30 @@ const PAGE: usize = 2048;
 pub(crate) struct Kept {
     /// Drives that have all that was written.
     pub(crate) drives: Vec<DriveId>,
-    /// Time from which on changes are not at two drives, or at as many as there are.
+    /// Time from which on changes are not at all the drives that are to have them.
     pub(crate) behind_since_ms: Option<u64>,
     /// Bytes of the stream at each drive.
     pub(crate) bytes: u64,
+}
+
+/// How the catalogue is kept. May wait for a commit: not for an async task.
+pub(crate) fn state(core: &Core) -> NamesState {
+    let is_due = core.followed.is_due();
+    let now_ms = core.running_ms();
+    let names = core.names().clone();
+    let wanted = core.drives_counted().1.min(COPIES);
+    let since_ms = match (names.behind_since_ms, is_due) {
+        (None, false) => None,
+        (None, true) => Some(now_ms),
+        (since_ms, _) => since_ms,
+    };
+    let table = core.drives();
+    NamesState {
+        drives: names.drives.iter().map(|drive| table.name(*drive)).collect(),
+        wanted: u32::try_from(wanted).unwrap_or(u32::MAX),
+        behind_ms: since_ms.map_or(0, |since_ms| now_ms.saturating_sub(since_ms).max(1)),
+        bytes: names.bytes,
+    }
 }
 
 /// Keeps the catalogue.
@@ -195,7 +216,7 @@ impl KeepNames {
     fn tell(&self, core: &Core) {
         let Some(stream) = &self.stream else { return };
         let drives = stream.complete();
-        let enough = core.drives_counted().1.min(2);
+        let enough = core.drives_counted().1.min(COPIES);
         let mut names = core.names();
         if stream.whole && drives.len() >= enough {
             names.behind_since_ms = None;

@@ -96,15 +96,14 @@ fn name(tx: &mut Tx, partition: PartitionId, found: Found, now_ms: u64) -> Resul
     let mut volume = volume(tx, VolumeId(partition.0), &layout, now_ms)?;
     let directory = directory(tx, &volume, now_ms)?;
     let name = format!("file-{:016x}", file.0);
-    let newest = layout.set;
     let inode = InodeRecord {
         kind: EntryKind::File,
         mode: usual_mode(EntryKind::File),
         size,
+        // As of a writer that died: whatever drives hold counts for the size.
         lease: Lease(1),
-        // All that drives hold of it may be of several writers.
-        touched: None,
-        segments: vec![SegmentRecord { set: newest, ..layout }],
+        held: true,
+        segments: vec![layout],
         ..directory_record(volume.volume, directory, name.clone().into_bytes(), now_ms)
     };
     inodes::recount(tx, &mut volume, (0, 0), (1, size));
@@ -199,7 +198,7 @@ mod tests {
         let db = Db::new(Arc::new(MemoryKv::new()));
         db.write(|tx| {
             for drive in 1..=3 {
-                tx.set(key::drive(DriveId(drive)), &record(drive, "d"));
+                tx.set(key::drive(DriveId(drive)), &record(drive, &format!("d{drive}")));
             }
             for file in [5, 6] {
                 let found = Found { file: FileId(file), layout: layout(), size: 1 };

@@ -174,7 +174,9 @@ fn drives(core: &Core) -> Result<(Vec<DriveId>, BTreeSet<DriveId>), Refusal> {
     let table = core.drives();
     let up = table.up(now_ms);
     let away = table.in_state(DriveState::Away, now_ms);
-    if away.is_empty() || (!up.is_empty() && core.uptime_ms() > DRIVES_WAIT_MS) {
+    // One that came back in an older state is given no lease before its columns are out, which is not now.
+    let waited_for = |drive: &DriveId| table.drive(*drive).is_none_or(|known| !known.record.behind);
+    if !away.iter().any(waited_for) || (!up.is_empty() && core.uptime_ms() > DRIVES_WAIT_MS) {
         return Ok((up, away.into_iter().collect()));
     }
     let detail = format!("waiting for {}: start them", table.names(away));

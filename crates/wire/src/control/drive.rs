@@ -135,6 +135,22 @@ record! {
         directory: String,
         /// A message of the manager about its own state, for people; empty: none.
         notice: String,
+        /// How the names are kept at drives.
+        names: NamesState,
+    }
+}
+
+record! {
+    /// How the names are kept at drives, so that they outlive a lost manager.
+    pub struct NamesState {
+        /// Names of the drives that have all that was sent to them.
+        drives: Vec<String>,
+        /// Number of drives that are to have them.
+        wanted: u32,
+        /// Milliseconds for which changes have been missing at some of these; 0: none are missing.
+        behind_ms: u64,
+        /// Bytes that each of the drives keeps.
+        bytes: u64,
     }
 }
 
