@@ -144,12 +144,14 @@ async fn refuse_if_it_lives(witnesses: &[AnyWitness], what: &str) -> Result<(), 
         let known = witness.known();
         let credentials =
             Credentials::of_drive(witness.cluster(), known.drive, known.key_number, &known.master);
-        let limits = Limits { connect: ANSWER_WAIT, reply: ANSWER_WAIT, stall: ANSWER_WAIT, ..Limits::default() };
+        let limits =
+            Limits { connect: ANSWER_WAIT, reply: ANSWER_WAIT, stall: ANSWER_WAIT, ..Limits::default() };
         let answered = ControlSession::connect(&address, credentials, &limits).await;
         if matches!(answered, Ok(_) | Err(TransportError::Refusal(_))) {
             let why = format!("a manager of this cluster answers at {address}");
-            return Err(Failure::new(Exit::Busy, what.to_owned(), why)
-                .remedy("if its state is to be given up, stop it first; if not, nothing needs to be rebuilt"));
+            return Err(Failure::new(Exit::Busy, what.to_owned(), why).remedy(
+                "if its state is to be given up, stop it first; if not, nothing needs to be rebuilt",
+            ));
         }
     }
     Ok(())

@@ -43,7 +43,7 @@ struct NamesFacts {
     drives: Vec<String>,
     /// Number of drives that are to have them.
     wanted: u32,
-    /// Time for which changes have been missing at some of these; 0: none are missing.
+    /// Time for which changes have been at fewer than two drives; 0: none are.
     behind_ms: u64,
     bytes: u64,
 }

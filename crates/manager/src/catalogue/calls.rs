@@ -1,7 +1,9 @@
 //! The manager's requests to a drive that holds the catalogue: its partition, streams' objects, and frames.
 
 use braid_layout::version::Lease;
-use braid_layout::{ClientId, Column, ColumnMask, DriveId, FileId, Generation, ObjectId, OperationNumber, Version};
+use braid_layout::{
+    ClientId, Column, ColumnMask, DriveId, FileId, Generation, ObjectId, OperationNumber, Version,
+};
 use braid_meta::catalogue::frame::{PARTITION, UNIT_BYTES};
 use braid_meta::rules::grants::{self, CAPABILITY_MS, OBJECT_VERSION};
 use braid_wire::checksum::block_crcs;
@@ -94,8 +96,7 @@ pub(crate) async fn write(
     match call(core, drive, stream, &request, &[frame]).await {
         Err(CallError::Refused(refusal)) if refusal.reason == Reason::StaleGeneration => {
             let term = core.term();
-            let fence =
-                Fence { at: at(stream), term, units_from: 0, drives: Vec::new(), reserve_bytes: 0 };
+            let fence = Fence { at: at(stream), term, units_from: 0, drives: Vec::new(), reserve_bytes: 0 };
             call(core, drive, stream, &fence.into(), &[]).await?;
             call(core, drive, stream, &request, &[frame]).await
         }

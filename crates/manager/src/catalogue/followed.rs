@@ -54,13 +54,16 @@ impl Followed {
         Followed { kv, noted: Mutex::default() }
     }
 
-    /// From now on changes are noted. Those noted before are dropped if some were missed.
-    pub(crate) fn follow(&self) {
+    /// From now on changes are noted. Returns true if none were missed since the last one that was taken. May
+    /// wait for a commit: not for an async task.
+    pub(crate) fn follow(&self) -> bool {
         let mut noted = self.noted();
-        if noted.follow != Follow::Yes {
+        let none_missed = noted.follow == Follow::Yes;
+        if !none_missed {
             let changes = noted.changes;
             *noted = Noted { follow: Follow::Yes, changes, ..Noted::default() };
         }
+        none_missed
     }
 
     /// Takes what was noted; `None` if changes were missed. May wait for a commit: not for an async task.
@@ -80,6 +83,14 @@ impl Followed {
     pub(crate) fn is_due(&self) -> bool {
         let noted = self.noted();
         noted.worth || noted.follow != Follow::Yes
+    }
+
+    /// As [`Followed::is_due`], but does not wait: true while a commit is under way.
+    pub(crate) fn may_be_due(&self) -> bool {
+        match self.noted.try_lock() {
+            Ok(noted) => noted.worth || noted.follow != Follow::Yes,
+            Err(_) => true,
+        }
     }
 
     fn noted(&self) -> MutexGuard<'_, Noted> {

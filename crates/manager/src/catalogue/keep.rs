@@ -1,7 +1,7 @@
 //! Keeps the catalogue at drives: a picture of all carried rows, then the changes every two seconds.
 //!
-//! A new picture is made at each start, when changes were missed, when a drive takes another's place, and
-//! when the changes have become longer than the picture. Until it is whole the stream before it goes on, and
+//! A new picture is made at each start, when changes were missed, when a drive takes another's place or has
+//! damage, and when the changes have become longer than the picture. Until it is whole the stream before it goes on, and
 //! gets the changes too; only then is that removed. So at any moment some stream is whole and up to date.
 //! No request waits for any of this.
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 use braid_layout::{DriveId, ObjectId};
 use braid_meta::catalogue::frame::{PARTITION, Row};
 use braid_meta::catalogue::holders::{COPIES, Candidate, choose};
-use braid_meta::catalogue::rows::{carried, is_worth_a_frame, skip};
+use braid_meta::catalogue::rows::{carried, skip};
 use braid_meta::records::kv::Pair;
 use braid_meta::rules::jobs::Progress;
 use braid_meta::rules::space::has_room;
@@ -22,9 +22,9 @@ use braid_wire::control::NamesState;
 use braid_wire::{Reason, Refusal};
 use tokio::time::sleep;
 
+use crate::catalogue::calls;
 use crate::catalogue::followed::Taken;
 use crate::catalogue::stream::{Part, Stream};
-use crate::catalogue::calls;
 use crate::columns::listing;
 use crate::core::Core;
 use crate::drive_calls::CallError;
@@ -37,8 +37,12 @@ const EVERY: Duration = Duration::from_secs(2);
 const SETTLE_MS: u64 = 6_000;
 /// The time before another stream is begun for better drives, as a multiple of what the last picture took.
 const SETTLE_PICTURES: u64 = 20;
+/// Least time between two pictures that are made because a drive has damage, in milliseconds.
+const RENEW_MS: u64 = 600_000;
 /// Least bytes of changes before a new picture replaces them.
 const LOG_BYTES_MIN: u64 = 8 << 20;
+/// Number of drives at which changes are safe, if there are as many.
+const SAFE: usize = 2;
 /// Number of rows of the picture read at a time.
 const PAGE: usize = 2048;
 
@@ -47,15 +51,15 @@ const PAGE: usize = 2048;
 pub(crate) struct Kept {
     /// Drives that have all that was written.
     pub(crate) drives: Vec<DriveId>,
-    /// Time from which on changes are not at all the drives that are to have them.
+    /// Time from which on changes are at fewer than two drives, or than there are.
     pub(crate) behind_since_ms: Option<u64>,
     /// Bytes of the stream at each drive.
     pub(crate) bytes: u64,
 }
 
-/// How the catalogue is kept. May wait for a commit: not for an async task.
+/// How the catalogue is kept, for status. It waits for nothing: a disk that hangs must not hang status.
 pub(crate) fn state(core: &Core) -> NamesState {
-    let is_due = core.followed.is_due();
+    let is_due = core.followed.may_be_due();
     let now_ms = core.running_ms();
     let names = core.names().clone();
     let wanted = core.drives_counted().1.min(COPIES);
@@ -77,8 +81,12 @@ pub(crate) fn state(core: &Core) -> NamesState {
 #[derive(Default)]
 pub(crate) struct KeepNames {
     stream: Option<Stream>,
+    /// True if the stream lacks changes: it says nothing more, and another is to be made.
+    is_missed: bool,
     /// Time from which on other drives would be better.
     unlike_since_ms: Option<u64>,
+    /// For drives with damage, when a picture was made for that.
+    renewed_ms: BTreeMap<DriveId, u64>,
     /// Duration of the last picture.
     picture_ms: u64,
     /// For each drive the stream whose predecessors were removed there, and how often it had started.
@@ -102,7 +110,7 @@ impl Job for KeepNames {
         } else if is_due && self.stream.is_some() {
             match take(core).await {
                 Some(taken) => self.add(core, taken, Part::Changes),
-                None => return Ok(Again::In(EVERY)),
+                None => self.is_missed = true,
             }
         }
         let Some(stream) = &mut self.stream else { return Ok(Again::In(EVERY)) };
@@ -143,17 +151,33 @@ impl KeepNames {
         };
         let holders = stream.holders();
         let drives = choose(&candidates, &holders);
-        let is_missed = !stream.whole || stream.log_bytes > LOG_BYTES_MIN.max(stream.picture_bytes);
-        if !drives.is_empty() && (is_missed || holders.is_empty()) {
+        let is_long = stream.log_bytes > LOG_BYTES_MIN.max(stream.picture_bytes);
+        if !drives.is_empty() && (self.is_missed || is_long || holders.is_empty()) {
             return Some(drives);
         }
-        if drives.iter().all(|drive| holders.contains(drive)) {
+        let damaged = self.damaged(core, &holders, now_ms);
+        if damaged.is_empty() && drives.iter().all(|drive| holders.contains(drive)) {
             self.unlike_since_ms = None;
             return None;
         }
         let since_ms = *self.unlike_since_ms.get_or_insert(now_ms);
         let settle_ms = SETTLE_MS.max(self.picture_ms.saturating_mul(SETTLE_PICTURES));
-        (now_ms >= since_ms + settle_ms).then_some(drives)
+        if now_ms < since_ms + settle_ms {
+            return None;
+        }
+        damaged.into_iter().for_each(|drive| drop(self.renewed_ms.insert(drive, now_ms)));
+        Some(drives)
+    }
+
+    /// Holders with damage, which may be in the stream: no other drive makes that anew, but a new picture does.
+    fn damaged(&self, core: &Core, holders: &[DriveId], now_ms: u64) -> Vec<DriveId> {
+        let table = core.drives();
+        let is_damaged = |drive: &DriveId| {
+            let renewed_ms = self.renewed_ms.get(drive);
+            table.drive(*drive).is_some_and(|known| known.scrub.damaged > 0)
+                && renewed_ms.is_none_or(|renewed_ms| now_ms >= renewed_ms + RENEW_MS)
+        };
+        holders.iter().copied().filter(is_damaged).collect()
     }
 
     /// Makes a new stream with a picture of all rows, and lets the one before go.
@@ -161,8 +185,10 @@ impl KeepNames {
         let began_ms = core.running_ms();
         self.unlike_since_ms = None;
         let object = core.write(|_, tx| Ok(ObjectId(tx.next_number()?))).await?;
-        // The changes up to now are the old stream's last word if some were missed.
-        core.followed.follow();
+        let followed = Arc::clone(&core.followed);
+        let none_missed = host::spawn_blocking(move || followed.follow()).await.unwrap_or(false);
+        // Without what was missed, the stream before says what it said so far.
+        self.is_missed |= !none_missed;
         let mut new = Stream::begin(core, object, drives).await.map_err(not_kept)?;
         let mut from = Vec::new();
         let mut rows = 0;
@@ -172,7 +198,10 @@ impl KeepNames {
             rows += u64::try_from(page.len()).unwrap_or(u64::MAX);
             KeepNames::progress(core, Progress { done: rows, total: 0, unit: "rows" });
             new.add(page, core.changes.load(Ordering::Acquire), core.now_ms(), Part::Picture);
-            let Some(taken) = take(core).await else { return Err(missed()) };
+            let Some(taken) = take(core).await else {
+                self.is_missed = true;
+                return Err(missed());
+            };
             // What is taken goes into both, so that the one before stays up to date.
             self.add(core, Taken { rows: taken.rows.clone(), changes: taken.changes }, Part::Changes);
             let part = if next.is_none() { Part::Last } else { Part::Picture };
@@ -192,7 +221,10 @@ impl KeepNames {
             sleep(began.elapsed()).await;
         }
         if new.left_out > 0 {
-            tracing::warn!(rows = new.left_out, "rows that are too long are not in the catalogue at the drives");
+            tracing::warn!(
+                rows = new.left_out,
+                "rows that are too long are not in the catalogue at the drives"
+            );
         }
         tracing::info!(
             stream = %new.object, rows, bytes = new.picture_bytes, drives = new.complete().len(),
@@ -200,13 +232,14 @@ impl KeepNames {
         );
         self.picture_ms = core.running_ms().saturating_sub(began_ms);
         self.stream = Some(new);
+        self.is_missed = false;
         Ok(())
     }
 
-    /// Adds changes to the stream, unless there are none that are worth a frame.
+    /// Adds changes to the stream, if there are any.
     fn add(&mut self, core: &Core, taken: Taken, part: Part) {
-        if let Some(stream) = &mut self.stream
-            && taken.rows.iter().any(|(row, _)| is_worth_a_frame(row))
+        if let Some(stream) = self.stream.as_mut().filter(|_| !self.is_missed)
+            && !taken.rows.is_empty()
         {
             stream.add(taken.rows, taken.changes, core.now_ms(), part);
         }
@@ -216,7 +249,7 @@ impl KeepNames {
     fn tell(&self, core: &Core) {
         let Some(stream) = &self.stream else { return };
         let drives = stream.complete();
-        let enough = core.drives_counted().1.min(COPIES);
+        let enough = core.drives_counted().1.min(SAFE);
         let mut names = core.names();
         if stream.whole && drives.len() >= enough {
             names.behind_since_ms = None;
@@ -229,7 +262,7 @@ impl KeepNames {
     /// many as there are.
     async fn tidy(&mut self, core: &Arc<Core>) {
         let Some(stream) = &self.stream else { return };
-        let enough = core.drives_counted().1.min(2);
+        let enough = core.drives_counted().1.min(SAFE);
         if !stream.whole || stream.complete().len() < enough {
             return;
         }
@@ -272,9 +305,8 @@ fn candidates(core: &Core) -> Vec<Candidate> {
     let now_ms = core.now_ms();
     let table = core.drives();
     let up = table.up(now_ms).into_iter().filter_map(|drive| table.drive(drive));
-    let fit = up.filter(|drive| {
-        !drive.draining && !drive.record.behind && drive.scrub.lost == 0 && has_room(drive)
-    });
+    let fit = up
+        .filter(|drive| !drive.draining && !drive.record.behind && drive.scrub.lost == 0 && has_room(drive));
     fit.map(|drive| Candidate { drive: drive.record.drive, host: drive.record.host.clone() }).collect()
 }
 
@@ -289,7 +321,8 @@ async fn page(core: &Arc<Core>, from: Vec<u8>) -> Result<(Vec<Row>, Option<Vec<u
     core.read(move |_, tx| {
         let from = skip(from);
         let found = tx.scan(&from, &[u8::MAX; 64], PAGE)?;
-        let next = found.last().filter(|_| found.len() == PAGE).map(|(last, _)| [last.as_slice(), &[0]].concat());
+        let next =
+            found.last().filter(|_| found.len() == PAGE).map(|(last, _)| [last.as_slice(), &[0]].concat());
         let form = |(row, value): Pair| carried(&row, Some(&value)).map(|form| (row, form));
         Ok((found.into_iter().filter_map(form).collect(), next))
     })

@@ -437,7 +437,10 @@ pub fn describe(fault: &Fault) -> String {
             format!("is {} s behind: it was away, or is an old copy", behind_ms.div_ceil(1000))
         }
         Fault::Alone { ahead_ms } => {
-            format!("says what is {} s newer and nobody else knows: that is left out", ahead_ms.div_ceil(1000))
+            format!(
+                "says what is {} s newer and nobody else knows: that is left out",
+                ahead_ms.div_ceil(1000)
+            )
         }
     }
 }

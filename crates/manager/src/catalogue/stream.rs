@@ -61,7 +61,11 @@ pub(crate) enum Part {
 
 impl Stream {
     /// Begins a stream on the drives that take it.
-    pub(crate) async fn begin(core: &Arc<Core>, object: ObjectId, drives: &[DriveId]) -> Result<Stream, CallError> {
+    pub(crate) async fn begin(
+        core: &Arc<Core>,
+        object: ObjectId,
+        drives: &[DriveId],
+    ) -> Result<Stream, CallError> {
         let mut holders = Vec::new();
         let mut why = CallError::Unreachable("no drive is up".to_owned());
         for &drive in drives {
@@ -90,6 +94,9 @@ impl Stream {
 
     /// Adds rows. They wait until [`Stream::push`].
     pub(crate) fn add(&mut self, rows: Vec<Row>, changes: u64, time_ms: u64, part: Part) {
+        if rows.is_empty() && part == Part::Picture {
+            return;
+        }
         let (groups, left_out) = pack(rows);
         self.left_out += left_out;
         let last = groups.len() - 1;

@@ -99,7 +99,9 @@ pub fn encode(head: &Head, rows: &[Row]) -> (Vec<u8>, Digest) {
         bytes.extend_from_slice(&number.to_le_bytes());
     }
     bytes.extend_from_slice(&(u32::from(head.cut) | u32::from(head.whole) << 1).to_le_bytes());
-    bytes.extend_from_slice(&u32::try_from(rows.len()).expect("a frame has less than 2^32 bytes").to_le_bytes());
+    bytes.extend_from_slice(
+        &u32::try_from(rows.len()).expect("a frame has less than 2^32 bytes").to_le_bytes(),
+    );
     bytes.extend_from_slice(&length(&body).to_le_bytes());
     bytes.extend_from_slice(&[0; 4]);
     bytes.extend_from_slice(&head.before.0);
@@ -213,6 +215,8 @@ fn length(bytes: &[u8]) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn head() -> Head {
@@ -277,5 +281,27 @@ mod tests {
             assert!(encode(&head(), group).0.len() <= UNIT_BYTES as usize);
         }
         assert_eq!(pack([]).0, vec![Vec::new()]);
+    }
+
+    proptest! {
+        /// Whoever can write a right digest can write anything before it.
+        #[test]
+        fn any_bytes_under_a_right_digest_decode_or_are_refused(
+            rows in any::<u32>(),
+            body in prop::collection::vec(prop_oneof![Just(0u8), Just(1), Just(255), any::<u8>()], 0..200),
+        ) {
+            let mut bytes = encode(&head(), &[]).0;
+            bytes.truncate(HEAD_BYTES);
+            bytes[68..72].copy_from_slice(&(rows % 40).to_le_bytes());
+            bytes[72..76].copy_from_slice(&length(&body).to_le_bytes());
+            bytes.extend(&body);
+            let digest = Sha256::digest(&bytes);
+            bytes.extend(digest);
+            if let Ok((found, rows, _)) = decode(&bytes) {
+                prop_assert_eq!(encode(&found, &rows).0, bytes);
+            } else {
+                prop_assert!(check(&bytes).is_ok());
+            }
+        }
     }
 }

@@ -152,12 +152,10 @@ pub fn judge(words: &[Word], trust: &Trust) -> Result<Verdict, Undecided> {
         for other in &versions {
             let (frame, drives) = (differs(&first, other), other.drives());
             if other.words.len() == first.words.len() {
-                splits.push((first.newest().age.max(other.newest().age), Undecided::Split {
-                    stream,
-                    frame,
-                    one: first.drives(),
-                    other: drives,
-                }));
+                splits.push((
+                    first.newest().age.max(other.newest().age),
+                    Undecided::Split { stream, frame, one: first.drives(), other: drives },
+                ));
             } else {
                 faults.extend(drives.into_iter().map(|drive| (drive, Fault::Altered { frame })));
             }

@@ -147,7 +147,7 @@ record! {
         drives: Vec<String>,
         /// Number of drives that are to have them.
         wanted: u32,
-        /// Milliseconds for which changes have been missing at some of these; 0: none are missing.
+        /// Milliseconds for which changes have been at fewer than two drives; 0: none are.
         behind_ms: u64,
         /// Bytes that each of the drives keeps.
         bytes: u64,
