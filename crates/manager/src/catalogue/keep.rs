@@ -165,7 +165,7 @@ impl KeepNames {
         if now_ms < since_ms + settle_ms {
             return None;
         }
-        damaged.into_iter().for_each(|drive| drop(self.renewed_ms.insert(drive, now_ms)));
+        self.renewed_ms.extend(damaged.into_iter().map(|drive| (drive, now_ms)));
         Some(drives)
     }
 
