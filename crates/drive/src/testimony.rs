@@ -1,5 +1,5 @@
-//! What a drive that does not run can tell: who it is, its key, and the units of its objects. Read from its
-//! directory, of which nothing is changed.
+//! The testimony of a drive that does not run: who it is, its key, and the units of its objects. It is read
+//! from the drive's directory, in which nothing is changed.
 //!
 //! With these a manager that lost its state is made anew: the drive knows nothing of what the units mean.
 

@@ -9,5 +9,6 @@
 pub(crate) mod calls;
 pub(crate) mod followed;
 pub(crate) mod keep;
+pub(crate) mod kept;
 pub mod rebuild;
 pub(crate) mod stream;

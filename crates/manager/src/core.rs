@@ -45,7 +45,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::asker::asker;
 use crate::catalogue::followed::Followed;
-use crate::catalogue::keep::Kept;
+use crate::catalogue::kept::Kept;
 use crate::drive_calls::DriveCalls;
 use crate::rates::books::Books;
 use crate::sessions::lock_table::Locking;
@@ -185,7 +185,7 @@ impl Core {
         self.drives.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How the catalogue is kept at the drives.
+    /// State of the catalogue at the drives.
     pub(crate) fn names(&self) -> MutexGuard<'_, Kept> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,5 +1,5 @@
-//! `braid manager rebuild`: a manager's state anew, from what the drives hold; and `braid drive testify`, which
-//! has a drive of another host tell what it holds in a file.
+//! `braid manager rebuild`: a manager's state anew, from what the drives hold; and `braid drive testify`,
+//! which has a drive of another host tell what it holds in a file.
 
 mod testimony;
 mod witness;
@@ -23,7 +23,7 @@ use witness::{DirectoryWitness, Who};
 /// Maximum time that a manager which may still live has to answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(3);
 
-/// What the command prints.
+/// Output of the command.
 #[derive(Debug, Serialize)]
 struct Facts {
     cluster: String,
@@ -48,7 +48,7 @@ struct Facts {
     seconds: f64,
 }
 
-/// How certain the names are.
+/// Certainty of the names.
 #[derive(Debug, Serialize)]
 struct NameFacts {
     /// True if two drives or more say the same of all of them.

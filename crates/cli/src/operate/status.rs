@@ -36,7 +36,7 @@ struct StatusFacts {
     drives: Vec<DriveFacts>,
 }
 
-/// How the names are kept at drives.
+/// State of the names at drives.
 #[derive(Debug, Serialize)]
 struct NamesFacts {
     /// Drives that have all that was sent to them.

@@ -87,8 +87,8 @@ pub(crate) fn open(
     }
 }
 
-/// Opens the store of a drive that is not to run: nothing in it changes. Returns the number of damaged records
-/// too. Blocks on the disk.
+/// Opens the store of a drive that is not to run: nothing in it changes. Returns the number of damaged
+/// records too. Blocks on the disk.
 pub(crate) fn open_held(directory: &Directory, identity: &Identity) -> Result<(Store, u64), DriveError> {
     let dir = directory.store();
     if !dir.exists() {

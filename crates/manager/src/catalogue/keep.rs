@@ -1,9 +1,9 @@
 //! Keeps the catalogue at drives: a picture of all carried rows, then the changes every two seconds.
 //!
 //! A new picture is made at each start, when changes were missed, when a drive takes another's place or has
-//! damage, and when the changes have become longer than the picture. Until it is whole the stream before it goes on, and
-//! gets the changes too; only then is that removed. So at any moment some stream is whole and up to date.
-//! No request waits for any of this.
+//! damage, and when the changes have become longer than the picture. Until it is whole the stream before it
+//! goes on, and gets the changes too; only then is that removed. So at any moment some stream is whole and up
+//! to date. No request waits for any of this.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -46,18 +46,7 @@ const SAFE: usize = 2;
 /// Number of rows of the picture read at a time.
 const PAGE: usize = 2048;
 
-/// How the catalogue is kept, for status.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Kept {
-    /// Drives that have all that was written.
-    pub(crate) drives: Vec<DriveId>,
-    /// Time from which on changes are at fewer than two drives, or than there are.
-    pub(crate) behind_since_ms: Option<u64>,
-    /// Bytes of the stream at each drive.
-    pub(crate) bytes: u64,
-}
-
-/// How the catalogue is kept, for status. It waits for nothing: a disk that hangs must not hang status.
+/// State of the catalogue, for status. It waits for nothing: a disk that hangs must not hang status.
 pub(crate) fn state(core: &Core) -> NamesState {
     let is_due = core.followed.may_be_due();
     let now_ms = core.running_ms();
@@ -169,7 +158,8 @@ impl KeepNames {
         Some(drives)
     }
 
-    /// Holders with damage, which may be in the stream: no other drive makes that anew, but a new picture does.
+    /// Holders with damage, which may be in the stream: no other drive makes that anew, but a new picture
+    /// does.
     fn damaged(&self, core: &Core, holders: &[DriveId], now_ms: u64) -> Vec<DriveId> {
         let table = core.drives();
         let is_damaged = |drive: &DriveId| {

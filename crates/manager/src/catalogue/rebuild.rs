@@ -46,7 +46,7 @@ pub struct Component {
     pub file: FileId,
 }
 
-/// What one drive can tell.
+/// One drive's testimony.
 pub trait Witness {
     fn cluster(&self) -> ClusterId;
     fn known(&self) -> &Known;
@@ -109,7 +109,7 @@ impl From<Refusal> for RebuildError {
     }
 }
 
-/// How to rebuild.
+/// Choices of the operator.
 #[derive(Debug, Clone, Default)]
 pub struct How {
     /// Name of the drive to believe alone.
@@ -122,11 +122,11 @@ pub struct How {
     pub keep: bool,
 }
 
-/// What was found, and what the state has.
+/// Findings of a rebuild, and the contents of the state.
 #[derive(Debug, Clone)]
 pub struct Rebuilt {
     pub cluster: ClusterId,
-    /// What is believed; `None`: there are no names.
+    /// The words that are believed; `None`: there are no names.
     pub verdict: Option<Verdict>,
     pub names: Names,
     /// Files that have components on these drives and a name.
@@ -141,7 +141,8 @@ pub struct Rebuilt {
     pub violations: Vec<String>,
 }
 
-/// Makes the state in the directory, which must be empty. `progress` is called with the number of rows so far.
+/// Makes the state in the directory, which must be empty. `progress` is called with the number of rows so
+/// far.
 pub fn rebuild(
     witnesses: &[&dyn Witness],
     dir: &Path,

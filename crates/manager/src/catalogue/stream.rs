@@ -48,7 +48,7 @@ struct Holder {
     lacks_since_ms: Option<u64>,
 }
 
-/// What a frame's rows are.
+/// Meaning of a frame's rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     /// Rows of the picture: they are no state by themselves.

@@ -17,7 +17,7 @@ use crate::records::schema::{
 use crate::records::tx::Tx;
 use braid_wire::control::EntryKind;
 
-/// What a drive's own directory says of the drive.
+/// Contents of a drive's own directory.
 #[derive(Debug, Clone)]
 pub struct Known {
     pub drive: DriveId,
@@ -28,7 +28,7 @@ pub struct Known {
     /// Number of the last process that was admitted as this drive.
     pub instance: u64,
     pub directory: String,
-    /// How new the manager's state was that the drive last heard of.
+    /// Age of the manager's state that the drive last heard of.
     pub seen: Age,
 }
 
@@ -145,7 +145,7 @@ pub fn count_stale(tx: &mut Tx) -> Result<(), KvError> {
     Ok(())
 }
 
-/// How many names of each kind a state has.
+/// Numbers of a state's names, by kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Names {
     pub volumes: u64,

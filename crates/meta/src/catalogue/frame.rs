@@ -38,7 +38,7 @@ impl fmt::Debug for Digest {
 /// A key with its value; `None`: the row is deleted.
 pub type Row = (Vec<u8>, Option<Vec<u8>>);
 
-/// How new a state is: by term, then by the changes in it. Both only rise.
+/// Age of a state: by term, then by the changes in it. Both only rise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Age {
     /// The manager's term.
@@ -47,7 +47,7 @@ pub struct Age {
     pub changes: u64,
 }
 
-/// What a frame says beside its rows.
+/// Head of a frame: all that it says beside its rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     pub cluster: ClusterId,
@@ -129,7 +129,7 @@ pub fn decode(bytes: &[u8]) -> Result<(Head, Vec<Row>, Digest), FrameError> {
     if left.is_empty() { Ok((head, found, digest)) } else { Err(FrameError::Rows) }
 }
 
-/// What a frame says, and its digest, without its rows.
+/// Head and digest of a frame, without its rows.
 pub fn check(bytes: &[u8]) -> Result<(Head, Digest), FrameError> {
     parse(bytes).map(|(head, _, digest, _)| (head, digest))
 }

@@ -1,4 +1,4 @@
-//! Which of the drives' words to believe. Pure.
+//! The judgement on the drives' words: which of them to believe. Pure.
 //!
 //! A *word* is one drive's copy of one stream, as far as its frames follow each other. Frames are chained by
 //! digests, so two words that have the same digest at a frame agree on all before it. No key outlives the
@@ -18,9 +18,9 @@ use braid_layout::{DriveId, ObjectId};
 
 use crate::catalogue::frame::{Age, Digest};
 
-/// How far a word may be ahead of all others and still be believed, in milliseconds of manager time.
+/// Maximum time that a word may be ahead of all others and still be believed, in milliseconds.
 pub const ALONE_MS: u64 = 60_000;
-/// How far a word may be behind before its drive is called stale, in milliseconds of manager time.
+/// Maximum time that a word may be behind before its drive is called stale, in milliseconds.
 pub const STALE_MS: u64 = 10_000;
 
 /// One frame of a word.
@@ -52,7 +52,7 @@ impl Word {
     }
 }
 
-/// How an operator has said to decide.
+/// The operator's choices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Trust {
     /// Believe this drive alone.
@@ -61,7 +61,7 @@ pub struct Trust {
     pub agreed_only: bool,
 }
 
-/// What is wrong with a drive's word.
+/// A fault of a drive's word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
     /// The frame of this number differs from what is believed.
@@ -74,7 +74,7 @@ pub enum Fault {
     Alone { ahead_ms: u64 },
 }
 
-/// What is believed.
+/// The words that are believed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     pub stream: ObjectId,
@@ -150,7 +150,8 @@ pub fn judge(words: &[Word], trust: &Trust) -> Result<Verdict, Undecided> {
         let mut versions = versions(words);
         let first = versions.remove(0);
         for other in &versions {
-            let (frame, drives) = (differs(&first, other), other.drives());
+            let frame = differs(&first, other);
+            let drives = other.drives();
             if other.words.len() == first.words.len() {
                 splits.push((
                     first.newest().age.max(other.newest().age),

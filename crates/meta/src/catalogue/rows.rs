@@ -1,4 +1,4 @@
-//! Which rows a catalogue carries, and in what form: no secret is among them.
+//! The rows that a catalogue carries, and their form: no secret is among them.
 //!
 //! Carried is all that a manager needs and drives do not say: names, records of files, volumes, quotas,
 //! snapshots, the drives and their seats. Not carried are rows that follow from others (components of drives,
@@ -57,7 +57,7 @@ pub fn is_worth_a_frame(row: &[u8]) -> bool {
     !matches!(row.first(), Some(&(table::DRIVE | table::RECEIPT)))
 }
 
-/// Where to go on with a scan of all rows: long tables that are not carried are passed over.
+/// The key from which a scan of all rows goes on: long tables that are not carried are passed over.
 pub fn skip(from: Vec<u8>) -> Vec<u8> {
     match from.first() {
         Some(&table) if matches!(table, table::COLUMN | table::OPERATION) => vec![table + 1],

@@ -121,8 +121,8 @@ pub fn for_object(
     sign(master, Capability { drive, partition, object, rights, g, set, joining, map, file, ..blank })
 }
 
-/// The manager's own grant for an object of the catalogue: to make it, to write frames under this lease, and to
-/// remove it.
+/// The manager's own grant for an object of the catalogue: to make it, to write frames under this lease, and
+/// to remove it.
 pub fn for_catalogue(
     master: &Key,
     drive: DriveId,

@@ -135,13 +135,13 @@ record! {
         directory: String,
         /// A message of the manager about its own state, for people; empty: none.
         notice: String,
-        /// How the names are kept at drives.
+        /// The names that are kept at drives.
         names: NamesState,
     }
 }
 
 record! {
-    /// How the names are kept at drives, so that they outlive a lost manager.
+    /// State of the names that are kept at drives, so that they outlive a lost manager.
     pub struct NamesState {
         /// Names of the drives that have all that was sent to them.
         drives: Vec<String>,

@@ -10,7 +10,7 @@ use braid_wire::data::ColumnMap;
 use super::reading;
 use crate::output::exit::{Doing, Failure};
 
-/// What a witness knows of its manager.
+/// A witness's knowledge of its manager.
 pub(super) trait Who {
     /// The manager's last address.
     fn manager(&self) -> Option<&str>;
