@@ -33,6 +33,7 @@ use crate::operate::heal;
 use crate::operate::jobs;
 use crate::operate::manager_cmd;
 use crate::operate::rebalance;
+use crate::operate::rebuild;
 use crate::operate::scrub;
 use crate::operate::status;
 use crate::operate::store_cmd;
@@ -141,6 +142,7 @@ async fn command(command: Command, cluster: Option<&Path>, report: Report) -> Re
         Command::Manager(Manager::Serve(serve)) => serve::manager(serve).await,
         Command::Manager(Manager::Backup { file }) => manager_cmd::backup(file, cluster, report).await,
         Command::Manager(Manager::Restore { backup, dir }) => manager_cmd::restore(backup, dir, report),
+        Command::Manager(Manager::Rebuild(asked)) => rebuild::run(asked, report).await,
         Command::Manager(Manager::FreeUnnamed) => manager_cmd::free_unnamed(cluster, report).await,
         Command::Down(down) => down::run(down, cluster, report).await,
         Command::Status { jobs: true, .. } => jobs::run(cluster, report).await,

@@ -13,6 +13,7 @@ pub(crate) mod manager_cmd;
 pub(crate) mod qualify;
 pub(crate) mod quota;
 pub(crate) mod rebalance;
+pub(crate) mod rebuild;
 pub(crate) mod relayout;
 pub mod replace;
 pub(crate) mod reserve;

@@ -16,8 +16,8 @@
 //! as they are done; `requests`, `manage`, `steps` and `queries` carry them out. `debts` records what is owed
 //! to which sister, `forward` pays it, and `sisters` has the sisters' addresses. `startup_identity` decides
 //! which drive a directory is; `join` and `heartbeat` are the drive's side of its sessions with the manager.
-//! `readahead` reads ahead for sequential readers. `serve` runs the drive from start to stop; `scrub`
-//! verifies stored units; `damage` has damaged ones repaired.
+//! `readahead` reads ahead for sequential readers. `serve` runs the drive from start to stop; [`testimony`]
+//! reads one that does not run. `scrub` verifies stored units; `damage` has damaged ones repaired.
 
 mod calibration;
 mod connections;
@@ -36,6 +36,7 @@ mod readmission;
 mod revoked;
 mod scrub;
 mod scrubber;
+pub mod testimony;
 
 pub use calibration::device_cost;
 pub use connections::sending::Sending;

@@ -44,6 +44,8 @@ use tokio::sync::{Notify, OwnedMutexGuard, Semaphore, oneshot};
 use tokio::time::{sleep, timeout};
 
 use crate::asker::asker;
+use crate::catalogue::followed::Followed;
+use crate::catalogue::kept::Kept;
 use crate::drive_calls::DriveCalls;
 use crate::rates::books::Books;
 use crate::sessions::lock_table::Locking;
@@ -110,6 +112,9 @@ pub struct Core {
     pub(crate) comparisons: Mutex<Comparisons>,
     pub(crate) balance: Mutex<Balance>,
     pub(crate) jobs: Mutex<JobBoard>,
+    /// The state's store, which notes what changed for the catalogue at the drives.
+    pub(crate) followed: Arc<Followed>,
+    pub(crate) names: Mutex<Kept>,
     pub(crate) relayouts: Mutex<Reasons>,
     pub(crate) reservations: Mutex<Reservations>,
     pub(crate) ended_rates: Mutex<EndedRates>,
@@ -178,6 +183,11 @@ impl Core {
     /// The table of drives.
     pub fn drives(&self) -> MutexGuard<'_, DriveTable> {
         self.drives.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// State of the catalogue at the drives.
+    pub(crate) fn names(&self) -> MutexGuard<'_, Kept> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The clients that were heard, and those that are shut out.

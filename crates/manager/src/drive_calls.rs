@@ -73,11 +73,23 @@ impl DriveCalls {
         grant: &Grant,
         request: &DriveRequest,
     ) -> Result<DriveReply, CallError> {
+        self.call_with(drive, address, grant, request, &[]).await
+    }
+
+    /// Sends one request with its payload, as [`DriveCalls::call`] does.
+    pub async fn call_with(
+        &self,
+        drive: DriveId,
+        address: &str,
+        grant: &Grant,
+        request: &DriveRequest,
+        payload: &[&[u8]],
+    ) -> Result<DriveReply, CallError> {
         let pool = self.pool(drive);
         let Ok(_place) = pool.queue.try_acquire() else {
             return Err(CallError::Unreachable("too many calls wait for it".to_owned()));
         };
-        let call = self.call_in_turn(&pool, drive, address, grant, request);
+        let call = self.call_in_turn(&pool, drive, address, grant, request, payload);
         timeout(self.call_wait, call).await.unwrap_or_else(|_| Err(self.too_late()))
     }
 
@@ -88,10 +100,11 @@ impl DriveCalls {
         address: &str,
         grant: &Grant,
         request: &DriveRequest,
+        payload: &[&[u8]],
     ) -> Result<DriveReply, CallError> {
         let _turn = pool.calls.acquire().await.map_err(|_| CallError::Unreachable("closing".to_owned()))?;
         if let Some(mut session) = pool.take(address) {
-            match session.call(grant, request, &[]).await {
+            match session.call(grant, request, payload).await {
                 Ok((reply, _)) => {
                     pool.keep(address, session);
                     return Ok(reply);
@@ -105,7 +118,7 @@ impl DriveCalls {
         }
         let mut session =
             DriveSession::connect(address, drive, self.cluster, &self.limits).await.map_err(call_error)?;
-        match session.call(grant, request, &[]).await {
+        match session.call(grant, request, payload).await {
             Ok((reply, _)) => {
                 pool.keep(address, session);
                 Ok(reply)

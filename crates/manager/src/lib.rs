@@ -11,10 +11,12 @@
 //! | [`files`] | files that clients open: leases, their holders, and their ends |
 //! | `columns` | columns of files on drives: the procedure that changes them, and the work that calls for it
 //! |
+//! | `catalogue` | the rows that drives keep, so that names outlive a lost manager |
 //! | `snapshots` | snapshots of directories, and the bytes that are kept for them |
 //! | [`restore`] | backups, and the comparison of a restored state with what the drives hold |
 //! | [`disk`] | the manager's directory and the store in it |
 
+pub mod catalogue;
 pub mod core;
 pub mod disk;
 pub mod files;

@@ -34,6 +34,7 @@ use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use crate::catalogue::followed::Followed;
 use crate::core::Core;
 use crate::disk::directory::{LOCK_FILE, ManagerError, STATE_FILE, lock};
 use crate::disk::embedded::EmbeddedKv;
@@ -177,7 +178,8 @@ pub async fn start(
     config: &Config,
     session_slots: SessionSlots,
 ) -> Result<Arc<Core>, Refusal> {
-    let db = Db::new(kv);
+    let followed = Arc::new(Followed::new(kv));
+    let db = Db::new(Arc::clone(&followed) as Arc<dyn Kv>);
     let first = db.clone();
     let speak_ms = u64::from(config.lease_ms) + margin_ms(u64::from(config.lease_ms));
     let opened = host::spawn_blocking(move || open_state(&first, speak_ms)).await;
@@ -213,6 +215,8 @@ pub async fn start(
         comparisons: Mutex::default(),
         balance: Mutex::default(),
         jobs: Mutex::default(),
+        followed,
+        names: Mutex::default(),
         relayouts: Mutex::default(),
         reservations: Mutex::default(),
         ended_rates: Mutex::default(),

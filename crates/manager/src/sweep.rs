@@ -14,6 +14,7 @@ use braid_wire::control::DriveState;
 use braid_wire::data::{Address, Remove};
 use braid_wire::{Reason, Refusal};
 
+use crate::catalogue::keep::KeepNames;
 use crate::columns::balance::Balancing;
 use crate::columns::behind;
 use crate::columns::calls::drive_call;
@@ -72,6 +73,7 @@ pub async fn sweep(core: Arc<Core>) {
         Start::of::<TendDrives>(),
         Start::of::<TendRates>(),
         Start::of::<Snapshots>(),
+        Start::of::<KeepNames>(),
     ];
     run_all(core, JOBS).await;
 }

@@ -7,10 +7,12 @@
 //!
 //! | folder | what it has |
 //! |---|---|
+//! | [`catalogue`] | the rows as several drives keep them, and how a state is made of those |
 //! | [`records`] | the store's trait, transactions, the records and their keys, and the rows that follow from them |
 //! | [`tree`] | what a transaction does to volumes, directories and files |
 //! | [`rules`] | machines beside the state: leases, admission of drives, locks, watchers, recovery of stripes |
 
+pub mod catalogue;
 pub mod records;
 pub mod rules;
 pub mod tree;

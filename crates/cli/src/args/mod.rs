@@ -31,7 +31,7 @@ pub(crate) use keys::{KeyRevoke, KeyRotate, Keys};
 pub(crate) use quota::{Quota, QuotaOf};
 pub(crate) use reserve::{Reserve, ReserveCommand, ReserveRate};
 pub use servers::DriveOptions;
-pub(crate) use servers::{Drive, DriveServe, Manager, ManagerServe, Supervised};
+pub(crate) use servers::{Drive, DriveServe, Manager, ManagerRebuild, ManagerServe, Supervised};
 pub use sim::SimRun;
 pub(crate) use sim::{Sim, Size};
 pub(crate) use snapshot::{Snapshot, SnapshotOf};

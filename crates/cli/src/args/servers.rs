@@ -70,6 +70,18 @@ pub(crate) enum Drive {
         #[arg(value_name = "NAME")]
         name: String,
     },
+    /// Write what a stopped drive holds of its cluster's names to a file, for `braid manager rebuild`
+    #[command(
+        after_help = "The file holds the drive's key and the cluster's names: carry it to the machine of the new manager by a way you trust, and remove it afterwards.\n\nExample:\n  braid drive testify --dir /disk1/braid b1.testimony"
+    )]
+    Testify {
+        /// The drive's directory
+        #[arg(long, value_name = "DIR")]
+        dir: PathBuf,
+        /// The file to write; it must not exist
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
     /// Put drive NEW in the place of OLD, which is lost, in all layouts; NEW then makes the columns anew
     #[command(
         after_help = "OLD must be stopped or dead, and never serves again: what it holds is given up. NEW should be empty. Where it \
@@ -266,8 +278,36 @@ pub(crate) enum Manager {
         #[arg(long, value_name = "DIR")]
         dir: PathBuf,
     },
+    /// Make a lost manager's state anew, from what the drives hold
+    #[command(
+        after_help = "Drives keep the names, layouts, quotas and snapshots of their cluster, a few seconds behind the manager. With these, and each drive's own key, a manager comes back in an empty directory. The drives must be stopped. Drives of other hosts tell what they hold in a file (braid drive testify), which is given in place of a directory.\n\nWithout --yes it is a trial: it says what would come back, what is certain as two drives say the same, and what is not. The manager that starts on the new state first compares every file with what the drives hold; comparison.txt beside the state says which are whole. Files whose names are lost are then in lost+found of their volumes. Secrets are new: clients need the new cluster.toml.\n\nExample:\n  \
+        braid manager rebuild --dir /var/lib/braid/manager --from-drives /disk1/braid /disk2/braid b1.testimony --yes"
+    )]
+    Rebuild(ManagerRebuild),
     /// After a restore: free the stored objects that belong to no file
     FreeUnnamed,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ManagerRebuild {
+    /// The directory for the manager: empty, or not there yet
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Directories of stopped drives, and files by `braid drive testify`
+    #[arg(long, value_name = "PATH", num_args = 1.., required = true)]
+    pub(crate) from_drives: Vec<PathBuf>,
+    /// Make the state; without this it is a trial
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Believe this drive alone, where drives contradict each other
+    #[arg(long, value_name = "NAME")]
+    pub(crate) believe: Option<String>,
+    /// Leave out what only one drive says
+    #[arg(long, conflicts_with = "believe")]
+    pub(crate) agreed: bool,
+    /// Go on if no drive has any names: files come back in lost+found
+    #[arg(long)]
+    pub(crate) without_names: bool,
 }
 
 #[derive(Debug, Args)]

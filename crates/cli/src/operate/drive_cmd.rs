@@ -12,7 +12,7 @@ use crate::machine::cluster_dir::ClusterDir;
 use crate::machine::down::stop_all;
 use crate::machine::local::{DriveStart, MANAGER, Mode, Server};
 use crate::machine::serve;
-use crate::operate::{cost, replace, status};
+use crate::operate::{cost, rebuild, replace, status};
 use crate::output::exit::{Exit, Failure};
 use crate::output::rate::{Bar, Progress};
 use crate::output::report::{Report, count};
@@ -65,6 +65,7 @@ pub(crate) async fn run(command: args::Drive, cluster: Option<&Path>, report: Re
         args::Drive::Calibrate { drives, anew } => cost::calibrate(drives, anew, cluster, report).await,
         args::Drive::Drain { name, stop, wait } => drain(&name, !stop, wait, cluster, report).await,
         args::Drive::Rm { name } => remove(&name, cluster, report).await,
+        args::Drive::Testify { dir, file } => rebuild::testify(dir, file, report).await,
         args::Drive::Replace { old, new } => replace::run(&old, &new, cluster, report).await,
     }
 }

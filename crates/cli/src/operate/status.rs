@@ -25,6 +25,7 @@ struct StatusFacts {
     removing: u64,
     /// The manager's report about its own state; empty if there is nothing to report.
     notice: String,
+    names: NamesFacts,
     /// True if nothing is at risk and the manager answers clients.
     well: bool,
     risks: Vec<Risk>,
@@ -33,6 +34,39 @@ struct StatusFacts {
     /// Balance of the drives; absent if the manager does not say.
     balance: Option<rebalance::BalanceFacts>,
     drives: Vec<DriveFacts>,
+}
+
+/// State of the names at drives.
+#[derive(Debug, Serialize)]
+struct NamesFacts {
+    /// Drives that have all that was sent to them.
+    drives: Vec<String>,
+    /// Number of drives that are to have them.
+    wanted: u32,
+    /// Time for which changes have been at fewer than two drives; 0: none are.
+    behind_ms: u64,
+    bytes: u64,
+}
+
+impl NamesFacts {
+    fn line(&self) -> String {
+        if self.wanted == 0 {
+            return String::new();
+        }
+        let at = match self.drives.is_empty() {
+            true => "at no drive yet".to_owned(),
+            false => format!("kept at {}, {}", self.drives.join(", "), size::show(self.bytes)),
+        };
+        let few = match usize::try_from(self.wanted) {
+            Ok(wanted) if wanted > self.drives.len() => format!(" ({wanted} are to have them)"),
+            _ => String::new(),
+        };
+        let behind = match self.behind_ms {
+            0 => "up to date".to_owned(),
+            ms => format!("{} s behind", ms.div_ceil(1000)),
+        };
+        format!("names: {at}{few}; {behind}\n")
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -131,6 +165,12 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
         files: status.files,
         removing: status.removing,
         notice: status.notice.clone(),
+        names: NamesFacts {
+            drives: status.names.drives.clone(),
+            wanted: status.names.wanted,
+            behind_ms: status.names.behind_ms,
+            bytes: status.names.bytes,
+        },
         well: verdict.is_none(),
         risks,
         healing: healing.unwrap_or_default(),
@@ -142,13 +182,14 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
         let removing =
             if facts.removing == 0 { String::new() } else { format!(", {} being removed", facts.removing) };
         format!(
-            "cluster {}\nmanager at {}, process {}, up {} s\n{}, {}{removing}\n{}{}{}{}\n{}",
+            "cluster {}\nmanager at {}, process {}, up {} s\n{}, {}{removing}\n{}{}{}{}{}\n{}",
             facts.cluster,
             manager.address,
             manager.pid,
             manager.uptime_ms / 1000,
             count(facts.volumes, "volume"),
             count(facts.files, "file"),
+            facts.names.line(),
             health::show(&facts.risks, &facts.notice),
             heal::lines(&facts.healing),
             drained_lines(&facts.drives),

@@ -30,6 +30,7 @@ mod mount_write;
 mod older;
 mod posix;
 mod qualify;
+mod rebuilt;
 mod relayout;
 mod reserve;
 mod room;

@@ -50,7 +50,7 @@ fn room(volume: &VolumeRow, status: &StatusReply) -> Room {
 #[cfg(test)]
 mod tests {
     use braid_layout::{ClusterId, VolumeId};
-    use braid_wire::control::ShapeSpec;
+    use braid_wire::control::{NamesState, ShapeSpec};
 
     use super::*;
     use crate::naming::file_systems::tests::drive;
@@ -77,6 +77,7 @@ mod tests {
             uptime_ms: 0,
             directory: String::new(),
             notice: String::new(),
+            names: NamesState { drives: Vec::new(), wanted: 0, behind_ms: 0, bytes: 0 },
         };
         let free_bytes = (1_000 + 3 * 3 - 10 + 993) / 3 * 2;
         let expected = Room { bytes: free_bytes + 4 * 5 / 3 * 2, free_bytes, files: 3, has_quota: false };

@@ -87,6 +87,19 @@ pub(crate) fn open(
     }
 }
 
+/// Opens the store of a drive that is not to run: nothing in it changes. Returns the number of damaged
+/// records too. Blocks on the disk.
+pub(crate) fn open_held(directory: &Directory, identity: &Identity) -> Result<(Store, u64), DriveError> {
+    let dir = directory.store();
+    if !dir.exists() {
+        return Err(DriveError::StoreGone(directory.path().to_owned()));
+    }
+    let options = Options { held: true, ..Options::default() };
+    let opened = Store::open(&dir, Some(who(identity)), options);
+    let (store, recovery) = opened.map_err(|source| DriveError::Store { dir, source })?;
+    Ok((store, recovery.damaged_count))
+}
+
 fn format(directory: &Directory, identity: &Identity, config: &Config) -> Result<(), braid_store::Error> {
     #[cfg(feature = "simulated")]
     if let Some(medium) = directory.medium() {

@@ -58,6 +58,16 @@ pub(crate) async fn layout(
     partition: PartitionId,
     listed: &ListedObject,
 ) -> Result<Option<SegmentRecord>, Refusal> {
+    Ok(layout_and_reach(core, drive, partition, listed).await?.map(|(layout, _)| layout))
+}
+
+/// The layout that an object is a column of, and how far the object reaches, in its own bytes.
+pub(crate) async fn layout_and_reach(
+    core: &Core,
+    drive: DriveId,
+    partition: PartitionId,
+    listed: &ListedObject,
+) -> Result<Option<(SegmentRecord, u64)>, Refusal> {
     let (address, grant) = {
         let now_ms = core.now_ms();
         let table = core.drives();
@@ -78,22 +88,25 @@ pub(crate) async fn layout(
     };
     let request = GetAttributes { at: Address { partition, object: listed.object } };
     match core.drive_calls.call(drive, &address, &grant, &request.into()).await {
-        Ok(DriveReply::Attributes(found)) => Ok(Some(SegmentRecord {
-            number: found.map.segment,
-            start: 0,
-            end: u64::MAX,
-            shape: ShapeSpec {
-                scheme: found.map.scheme,
-                k: found.map.k,
-                m: found.map.m,
-                unit_bytes: found.map.unit_bytes,
-            },
-            object: listed.object,
-            drives: found.map.drives,
-            set: found.set,
-            joining: found.joining,
-            filling: None,
-        })),
+        Ok(DriveReply::Attributes(found)) => {
+            let layout = SegmentRecord {
+                number: found.map.segment,
+                start: 0,
+                end: u64::MAX,
+                shape: ShapeSpec {
+                    scheme: found.map.scheme,
+                    k: found.map.k,
+                    m: found.map.m,
+                    unit_bytes: found.map.unit_bytes,
+                },
+                object: listed.object,
+                drives: found.map.drives,
+                set: found.set,
+                joining: found.joining,
+                filling: None,
+            };
+            Ok(Some((layout, found.reach)))
+        }
         Ok(other) => Err(cannot_be_asked(core, drive, &unexpected(&other))),
         Err(CallError::Refused(refusal)) if refusal.reason == Reason::NoObject => Ok(None),
         Err(error) => Err(cannot_be_asked(core, drive, &error)),

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_layout::{DriveId, FileId, PartitionId, VolumeId};
+use braid_meta::catalogue::frame::PARTITION;
 use braid_meta::records::kv::KvError;
 use braid_meta::records::schema::{ComponentPlace, LeftRecord, RemoveRecord, key, table};
 use braid_meta::records::tx::Tx;
@@ -102,6 +103,9 @@ async fn look_through(core: &Arc<Core>, drive: DriveId) -> Result<Option<u64>, C
     let mut objects = 0;
     for there in listing::partitions(core, drive).await? {
         let partition = there.partition;
+        if partition == PARTITION {
+            continue;
+        }
         let mut after = 0;
         loop {
             let began = Instant::now();

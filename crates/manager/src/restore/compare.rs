@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use braid_layout::version::Lease;
 use braid_layout::{ColumnMask, DriveId, FileId, Generation, PartitionId};
+use braid_meta::catalogue::frame::PARTITION;
 use braid_meta::records::filling_rows;
 use braid_meta::records::inodes::{self, has_untold, set_stale};
 use braid_meta::records::schema::{ComponentPlace, InodeRecord, StaleRecord, key, table};
@@ -40,6 +41,7 @@ use braid_wire::{Reason, Refusal};
 use crate::columns::listing::{self, Listed, Listing, cannot_be_asked};
 use crate::core::Core;
 use crate::jobs::{Again, Job};
+use crate::restore::adopt;
 use crate::restore::layouts::{self, OnDrives};
 use crate::restore::present::present_set;
 
@@ -61,6 +63,10 @@ struct Report {
     not_whole: BTreeMap<FileId, String>,
     more: u64,
     unnamed: u64,
+    /// Files that got a name in `lost+found`.
+    adopted: u64,
+    /// True if the state was made of what drives hold, and not restored from a backup.
+    rebuilt: bool,
 }
 
 /// Compares the state with the drives, if it was restored, and then lets the manager lead.
@@ -105,7 +111,8 @@ fn say(core: &Core, how: String) {
 async fn compare(core: &Arc<Core>) -> Result<(), Refusal> {
     let (drives, away) = drives(core)?;
     let away = Arc::new(away);
-    let mut report = Report::default();
+    let rebuilt = core.read(|_, tx| Ok(tx.number("rebuilt")? != 0)).await?;
+    let mut report = Report { rebuilt, ..Report::default() };
     let mut seen = BTreeSet::new();
     let partitions = partitions(core, &drives).await?;
     let of = partitions.len();
@@ -117,6 +124,9 @@ async fn compare(core: &Arc<Core>) -> Result<(), Refusal> {
         while let Some(files) = listing.next(core, partition).await? {
             let files: Vec<(FileId, Listed)> = files.into_iter().collect();
             for batch in files.chunks(FILES_PER_BATCH) {
+                if rebuilt {
+                    report.adopted += adopt::adopt(core, partition, batch).await?;
+                }
                 let batch = layouts::sort_out(core, partition, batch.to_vec()).await?;
                 let away = Arc::clone(&away);
                 let found = core.write(move |_, tx| settle_all(tx, batch, &away)).await?;
@@ -153,7 +163,7 @@ async fn partitions(core: &Core, drives: &[DriveId]) -> Result<BTreeSet<Partitio
     for &drive in drives {
         let found = listing::partitions(core, drive).await;
         let found = found.map_err(|error| cannot_be_asked(core, drive, &error))?;
-        partitions.extend(found.iter().map(|there| there.partition));
+        partitions.extend(found.iter().map(|there| there.partition).filter(|there| *there != PARTITION));
     }
     Ok(partitions)
 }
@@ -164,7 +174,9 @@ fn drives(core: &Core) -> Result<(Vec<DriveId>, BTreeSet<DriveId>), Refusal> {
     let table = core.drives();
     let up = table.up(now_ms);
     let away = table.in_state(DriveState::Away, now_ms);
-    if away.is_empty() || (!up.is_empty() && core.uptime_ms() > DRIVES_WAIT_MS) {
+    // One that came back in an older state is given no lease before its columns are out, which is not now.
+    let waited_for = |drive: &DriveId| table.drive(*drive).is_none_or(|known| !known.record.behind);
+    if !away.iter().any(waited_for) || (!up.is_empty() && core.uptime_ms() > DRIVES_WAIT_MS) {
         return Ok((up, away.into_iter().collect()));
     }
     let detail = format!("waiting for {}: start them", table.names(away));
@@ -210,14 +222,24 @@ impl Report {
 
     fn text(&self) -> String {
         let missing = u64::try_from(self.not_whole.len()).unwrap_or(u64::MAX) + self.more;
+        let how = if self.rebuilt { "rebuilt from drives" } else { "restored" };
+        let before = if self.rebuilt { "made in the last seconds" } else { "made after the backup" };
         let mut text = format!(
-            "The manager's state was restored, and compared with what the drives hold.\n\n{} files have a name; {} of them \
-             are whole, {missing} are not.\n{} files on the drives have no name: they were made after the backup, or were being made or \
+            "The manager's state was {how}, and compared with what the drives hold.\n\n{} files have a name; {} of them \
+             are whole, {missing} are not.\n{} files on the drives have no name: they were {before}, or were being made or \
              removed. Their\nbytes are kept until `braid manager free-unnamed`.\n",
             self.files,
             self.files - missing,
             self.unnamed,
         );
+        if self.rebuilt {
+            let _ = writeln!(
+                text,
+                "{} files whose names are lost are in {} of their volumes, by their numbers.",
+                self.adopted,
+                adopt::DIRECTORY
+            );
+        }
         if missing > 0 {
             text.push_str("\nNot whole (removed after the backup, or lost with a drive); remove them, or copy them here anew:\n");
             for name in self.not_whole.values() {
@@ -324,6 +346,7 @@ async fn finish(core: &Arc<Core>, report: Report) -> Result<(), Refusal> {
     })?;
     let compared = |_: &Core, tx: &mut Tx| {
         tx.set(key::meta("restored"), &0u64);
+        tx.set(key::meta("rebuilt"), &0u64);
         let mut leased = Vec::new();
         let (from, to) = key::all(table::ATTENTION);
         for (attention, _) in tx.scan(&from, &to, usize::MAX)? {

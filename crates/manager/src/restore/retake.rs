@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_layout::FileId;
-use braid_meta::records::schema::{DriveRecord, InodeRecord, key, table};
+use braid_meta::records::schema::{DriveKeyRecord, DriveRecord, InodeRecord, key, table};
 use braid_meta::records::tx::Tx;
+use braid_meta::tree::keys;
 use braid_wire::Refusal;
 
 use crate::core::{Core, set_record};
@@ -47,11 +48,18 @@ impl Job for Retake {
 async fn retake(core: &Arc<Core>) -> Result<(), Refusal> {
     let drives = |_: &Core, tx: &mut Tx| {
         let all = tx.records::<DriveRecord>(&key::all(table::DRIVE), usize::MAX)?;
-        Ok(all.into_iter().map(|(_, record)| record).collect())
+        // With the state of its key: a master key that was turned, beside a table in which it was not, would
+        // be taken for the one before the turn, and the drive be refused for ever.
+        let with_keys = |(_, record): (_, DriveRecord)| Ok((keys::of_drive(tx, record.drive)?, record));
+        all.into_iter().map(with_keys).collect::<Result<Vec<_>, Refusal>>()
     };
     // The tables change in the order of the transactions, so none goes back behind a later decision.
-    let followed =
-        |core: &Core, records: &Vec<DriveRecord>| records.iter().for_each(|record| set_record(core, record));
+    let followed = |core: &Core, drives: &Vec<(DriveKeyRecord, DriveRecord)>| {
+        for (keys, record) in drives {
+            set_record(core, record);
+            core.drives().set_keys(record.drive, keys.clone());
+        }
+    };
     core.write_then(drives, followed).await?;
     let (mut from, to) = key::all(table::ATTENTION);
     loop {

@@ -14,6 +14,7 @@ use braid_transport::host;
 use braid_wire::Refusal;
 use braid_wire::control::{DriveRow, StatusReply};
 
+use crate::catalogue::keep;
 use crate::core::Core;
 
 /// Maximum number of stale columns of a drive that are looked at one by one.
@@ -33,6 +34,7 @@ pub(crate) async fn status(core: &Arc<Core>) -> Result<StatusReply, Refusal> {
         };
         let counts: BTreeMap<DriveId, (DriveCount, u64)> =
             known.into_iter().map(count).collect::<Result<_, Refusal>>()?;
+        let names = keep::state(core);
         let removing = tx.number("removing")?;
         let notice = notice(core);
         let now_ms = core.now_ms();
@@ -53,6 +55,7 @@ pub(crate) async fn status(core: &Arc<Core>) -> Result<StatusReply, Refusal> {
             uptime_ms: core.uptime_ms(),
             directory: core.directory.clone(),
             notice,
+            names,
         })
     })
     .await

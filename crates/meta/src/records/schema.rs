@@ -224,8 +224,8 @@ pub mod key {
     }
 
     /// `m` and a word: `balance-off`, `changes`, `cluster`, `format`, `heal-rate`, `nameless`, `next`,
-    /// `older`, `relayouts`, `removing`, `restored`, `restored_term`, `seats`, `term`, `time`, `unnamed`,
-    /// `watched`.
+    /// `older`, `rebuilt`, `relayouts`, `removing`, `restored`, `restored_term`, `seats`, `term`, `time`,
+    /// `unnamed`, `watched`.
     pub fn meta(word: &str) -> Vec<u8> {
         join(table::META, &[word.as_bytes()])
     }

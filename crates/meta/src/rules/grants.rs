@@ -119,6 +119,22 @@ pub fn for_object(
     sign(master, Capability { drive, partition, object, rights, g, set, joining, map, file, ..blank })
 }
 
+/// The manager's own grant for an object of the catalogue: to make it, to write frames under this lease, and
+/// to remove it.
+pub fn for_catalogue(
+    master: &Key,
+    drive: DriveId,
+    partition: PartitionId,
+    object: ObjectId,
+    standing: (Generation, ColumnMask, Lease),
+    expires_ms: u64,
+) -> Grant {
+    let rights = MANAGER.and(Rights::WRITE);
+    let (g, set, lease) = standing;
+    let blank = blank(expires_ms);
+    sign(master, Capability { drive, partition, object, rights, g, set, lease, ..blank })
+}
+
 /// The manager's own grant for the drive itself: to manage and list its partitions.
 pub fn for_drive(master: &Key, drive: DriveId, expires_ms: u64) -> Grant {
     let rights = Rights::MANAGE.and(Rights::LIST).and(Rights::GET_ATTRIBUTES);

@@ -135,6 +135,22 @@ record! {
         directory: String,
         /// A message of the manager about its own state, for people; empty: none.
         notice: String,
+        /// The names that are kept at drives.
+        names: NamesState,
+    }
+}
+
+record! {
+    /// State of the names that are kept at drives, so that they outlive a lost manager.
+    pub struct NamesState {
+        /// Names of the drives that have all that was sent to them.
+        drives: Vec<String>,
+        /// Number of drives that are to have them.
+        wanted: u32,
+        /// Milliseconds for which changes have been at fewer than two drives; 0: none are.
+        behind_ms: u64,
+        /// Bytes that each of the drives keeps.
+        bytes: u64,
     }
 }
 

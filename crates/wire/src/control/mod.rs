@@ -44,7 +44,7 @@ pub use batch::{BATCH_ITEMS_MAX, Batch, BatchAnswer, BatchItem, BatchReply};
 pub use drive::{
     Admission, Backup, BackupReply, CalibrateDrive, CalibrateDriveReply, DrainDrive, DrainDriveReply,
     DriveRow, DriveState, FileSystem, FreeUnnamed, Heartbeat, HeartbeatReply, JoinDrive, JoinDriveReply,
-    Latency, ProcessMark, RemoveDrive, ReplaceDrive, ReplaceDriveReply, SISTERS_MAX, ScrubDrive,
+    Latency, NamesState, ProcessMark, RemoveDrive, ReplaceDrive, ReplaceDriveReply, SISTERS_MAX, ScrubDrive,
     ScrubDriveReply, SisterRow, Sisters, SistersReply, StateMark, Status, StatusReply,
 };
 pub use file::{

@@ -97,6 +97,7 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         control::Latency,
         control::SisterRow,
         control::BalanceState,
+        control::NamesState,
         control::JobRow,
         control::RelayoutRow,
         control::HealRow,

@@ -1,0 +1,638 @@
+//! Makes a manager's state of what drives hold, for a cluster whose manager is lost.
+//!
+//! The drives' copies of the catalogue are read and compared; what is believed is replayed into a new store;
+//! keys are the drives' own, and the cluster's secrets are new. The state is marked as one to be compared: so
+//! the manager that starts on it compares every file with what the drives hold, and gives a name in
+//! `lost+found` to those that have none ([`crate::restore`]).
+//!
+//! Nothing at the drives is changed. The state appears under its name when all of it is there.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use braid_layout::{ClusterId, DriveId, FileId, ObjectId};
+pub use braid_meta::catalogue::compose::Known;
+use braid_meta::catalogue::compose::{self, Names};
+use braid_meta::catalogue::frame::{self, FrameError};
+pub use braid_meta::catalogue::frame::{Age, PARTITION};
+use braid_meta::catalogue::judge::{Fault, Seen, Trust, Undecided, Verdict, Word, judge};
+use braid_meta::catalogue::rows::carried;
+use braid_meta::records::check::check;
+use braid_meta::records::db::Db;
+use braid_meta::records::kv::{Batch, Kv, KvError};
+use braid_meta::records::schema::{DriveRecord, ReservationRecord, key, table};
+use braid_meta::tree::volumes;
+use braid_wire::Refusal;
+use braid_wire::capability::Key;
+
+use crate::disk::directory::{LOCK_FILE, ManagerError, STATE_FILE, lock};
+use crate::disk::embedded::EmbeddedKv;
+use crate::restore::terms::random;
+
+/// Name of the state until it is whole.
+const FRESH: &str = "manager.redb.new";
+/// Directory that the root of a new file system contains.
+const LOST_AND_FOUND: &str = "lost+found";
+/// Number of rows of one commit, and of files whose rows are made in one transaction.
+const ROWS_PER_COMMIT: usize = 4096;
+/// Maximum number of faults of the state that are named.
+const VIOLATIONS_MAX: usize = 20;
+
+/// A component that a drive holds, of this file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Component {
+    pub file: FileId,
+}
+
+/// One drive's testimony.
+pub trait Witness {
+    fn cluster(&self) -> ClusterId;
+    fn known(&self) -> &Known;
+    /// The streams of the catalogue that the drive has.
+    fn streams(&self) -> Result<Vec<ObjectId>, String>;
+    /// A frame of a stream, which may be followed by zeros; `None`: there is none of this number.
+    fn frame(&self, stream: ObjectId, number: u64) -> Result<Option<Vec<u8>>, String>;
+    /// Calls for each component of a file that the drive holds.
+    fn components(&self, each: &mut dyn FnMut(Component)) -> Result<(), String>;
+}
+
+/// Reason for which no state is made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RebuildError {
+    #[error("no drive is given: name the directory of each with --from-drives")]
+    NoDrives,
+    #[error(
+        "the drives are of different clusters: {one} of {of_one}, and {other} of {of_other}. Give those of one only"
+    )]
+    TwoClusters { one: String, of_one: ClusterId, other: String, of_other: ClusterId },
+    #[error("{0} is given twice, or is a copy of another: give each drive once")]
+    Twice(String),
+    #[error("{drive} cannot be read: {why}")]
+    Unreadable { drive: String, why: String },
+    #[error(
+        "none of these drives has a whole catalogue of names ({heard} were read). Give more of the cluster's drives; with \
+         --without-names the files come back without their names, in lost+found"
+    )]
+    NoNames { heard: usize },
+    #[error(
+        "the drives contradict each other from frame {frame} of stream {stream} on: {one} say one thing, and {other} \
+         another, and there are as many of each. Give more drives, or name the one to believe: --believe NAME"
+    )]
+    Split { stream: ObjectId, frame: u64, one: String, other: String },
+    #[error(
+        "{drive} alone says what is {ahead} s newer than all that {others} agree on: they may be old copies, or it may lie. Name \
+         the one to believe with --believe NAME, or take what two agree on with --agreed"
+    )]
+    Alone { drive: String, ahead: u64, others: String },
+    #[error("no drive is named {name:?}; there are {known}")]
+    NoSuchDrive { name: String, known: String },
+    #[error("what the drives say is no state of a manager: {0}. If one of them may lie, leave it out")]
+    NoState(String),
+    #[error("{dir} holds {holds:?}: give a directory that is empty or does not exist")]
+    NotEmpty { dir: PathBuf, holds: String },
+    #[error(transparent)]
+    Manager(#[from] ManagerError),
+}
+
+impl From<KvError> for RebuildError {
+    fn from(error: KvError) -> RebuildError {
+        RebuildError::NoState(error.to_string())
+    }
+}
+
+impl From<Refusal> for RebuildError {
+    fn from(refusal: Refusal) -> RebuildError {
+        RebuildError::NoState(refusal.detail)
+    }
+}
+
+/// Choices of the operator.
+#[derive(Debug, Clone, Default)]
+pub struct How {
+    /// Name of the drive to believe alone.
+    pub believe: Option<String>,
+    /// Leave out what only one drive says.
+    pub agreed_only: bool,
+    /// Make a state without names, if no drive has a catalogue.
+    pub without_names: bool,
+    /// Keep the state; else it is made only to be counted.
+    pub keep: bool,
+}
+
+/// Findings of a rebuild, and the contents of the state.
+#[derive(Debug, Clone)]
+pub struct Rebuilt {
+    pub cluster: ClusterId,
+    /// The words that are believed; `None`: there are no names.
+    pub verdict: Option<Verdict>,
+    pub names: Names,
+    /// Files that have components on these drives and a name.
+    pub found: u64,
+    /// Files with components on these drives that no name leads to.
+    pub nameless: u64,
+    /// Names of all drives that are known, by identity.
+    pub drives: BTreeMap<DriveId, String>,
+    /// Drives of the cluster that were not given: each has to join anew.
+    pub unheard: Vec<String>,
+    /// Contradictions within the state, for people.
+    pub violations: Vec<String>,
+}
+
+/// Makes the state in the directory, which must be empty. `progress` is called with the number of rows so
+/// far.
+pub fn rebuild(
+    witnesses: &[&dyn Witness],
+    dir: &Path,
+    how: &How,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Rebuilt, RebuildError> {
+    let cluster = one_cluster(witnesses)?;
+    let trust = Trust { believe: believed(witnesses, how)?, agreed_only: how.agreed_only };
+    let words = words(witnesses, cluster)?;
+    let verdict = decide(witnesses, &words, &trust, how)?;
+    let was_there = dir.exists();
+    refuse_used(dir)?;
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| ManagerError::File { path, source }
+    };
+    crate::disk::private::make_dir_all(dir).map_err(failed(dir))?;
+    let held = lock(dir)?;
+    let fresh = dir.join(FRESH);
+    let made = make(witnesses, cluster, verdict, &words, &fresh, progress);
+    let finish = || -> std::io::Result<()> {
+        File::open(&fresh)?.sync_all()?;
+        fs::rename(&fresh, dir.join(STATE_FILE))?;
+        File::open(dir)?.sync_all()
+    };
+    match (&made, how.keep) {
+        (Ok(_), true) => finish().map_err(failed(&fresh))?,
+        _ => {
+            let _ = fs::remove_file(&fresh);
+            let _ = fs::remove_file(dir.join(LOCK_FILE));
+            if !was_there {
+                let _ = fs::remove_dir(dir);
+            }
+        }
+    }
+    drop(held);
+    made
+}
+
+fn one_cluster(witnesses: &[&dyn Witness]) -> Result<ClusterId, RebuildError> {
+    let first = witnesses.first().ok_or(RebuildError::NoDrives)?;
+    let mut drives = BTreeSet::new();
+    for witness in witnesses {
+        if witness.cluster() != first.cluster() {
+            return Err(RebuildError::TwoClusters {
+                one: first.known().name.clone(),
+                of_one: first.cluster(),
+                other: witness.known().name.clone(),
+                of_other: witness.cluster(),
+            });
+        }
+        if !drives.insert(witness.known().drive) {
+            return Err(RebuildError::Twice(witness.known().name.clone()));
+        }
+    }
+    Ok(first.cluster())
+}
+
+fn believed(witnesses: &[&dyn Witness], how: &How) -> Result<Option<DriveId>, RebuildError> {
+    let Some(name) = &how.believe else { return Ok(None) };
+    let found = witnesses.iter().find(|witness| witness.known().name == *name);
+    let known = || join(witnesses.iter().map(|witness| witness.known().name.clone()));
+    let found = found.ok_or_else(|| RebuildError::NoSuchDrive { name: name.clone(), known: known() })?;
+    Ok(Some(found.known().drive))
+}
+
+/// Reads all streams of all drives.
+fn words(witnesses: &[&dyn Witness], cluster: ClusterId) -> Result<Vec<Word>, RebuildError> {
+    let mut words = Vec::new();
+    for witness in witnesses {
+        let drive = witness.known().drive;
+        let unreadable = |why| RebuildError::Unreadable { drive: witness.known().name.clone(), why };
+        for stream in witness.streams().map_err(unreadable)? {
+            words.push(word(*witness, cluster, drive, stream));
+        }
+    }
+    Ok(words)
+}
+
+fn word(witness: &dyn Witness, cluster: ClusterId, drive: DriveId, stream: ObjectId) -> Word {
+    let mut frames: Vec<Seen> = Vec::new();
+    let mut before = frame::Digest::default();
+    let broken = loop {
+        let number = u64::try_from(frames.len()).unwrap_or(u64::MAX);
+        let bytes = match witness.frame(stream, number) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => break None,
+            Err(why) => break Some(why),
+        };
+        let (head, digest) = match frame::check(&bytes) {
+            Ok(found) => found,
+            Err(FrameError::Empty) => break None,
+            Err(error) => break Some(error.to_string()),
+        };
+        let is_next = head.cluster == cluster
+            && head.stream == stream
+            && head.number == number
+            && head.before == before;
+        if !is_next {
+            break Some("it does not follow the one before: it was put there from elsewhere".to_owned());
+        }
+        let frame::Head { age, time_ms, cut, whole, .. } = head;
+        frames.push(Seen { digest, age, time_ms, cut, whole });
+        before = digest;
+    };
+    Word { drive, stream, frames, broken }
+}
+
+fn decide(
+    witnesses: &[&dyn Witness],
+    words: &[Word],
+    trust: &Trust,
+    how: &How,
+) -> Result<Option<Verdict>, RebuildError> {
+    let names = |drives: Vec<DriveId>| join(drives.into_iter().map(|drive| name_of(witnesses, drive)));
+    match judge(words, trust) {
+        Ok(verdict) => Ok(Some(verdict)),
+        Err(Undecided::Nothing) if how.without_names => Ok(None),
+        Err(Undecided::Nothing) => Err(RebuildError::NoNames { heard: witnesses.len() }),
+        Err(Undecided::Split { stream, frame, one, other }) => {
+            Err(RebuildError::Split { stream, frame, one: names(one), other: names(other) })
+        }
+        Err(Undecided::Alone { drive, ahead_ms, others }) => {
+            let drive = name_of(witnesses, drive);
+            Err(RebuildError::Alone { drive, ahead: ahead_ms.div_ceil(1000), others: names(others) })
+        }
+    }
+}
+
+fn name_of(witnesses: &[&dyn Witness], drive: DriveId) -> String {
+    let found = witnesses.iter().find(|witness| witness.known().drive == drive);
+    found.map_or_else(|| drive.to_string(), |witness| witness.known().name.clone())
+}
+
+fn join(names: impl Iterator<Item = String>) -> String {
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// A directory that holds anything is not for a new state.
+fn refuse_used(dir: &Path) -> Result<(), RebuildError> {
+    let failed = |source| ManagerError::File { path: dir.to_owned(), source };
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        other => other.map_err(failed)?,
+    };
+    for entry in entries {
+        let name = entry.map_err(failed)?.file_name();
+        if name != LOCK_FILE && name != LOST_AND_FOUND && name != FRESH {
+            let holds = name.to_string_lossy().into_owned();
+            return Err(RebuildError::NotEmpty { dir: dir.to_owned(), holds });
+        }
+    }
+    Ok(())
+}
+
+/// Makes the state in a file, and counts it.
+fn make(
+    witnesses: &[&dyn Witness],
+    cluster: ClusterId,
+    verdict: Option<Verdict>,
+    words: &[Word],
+    fresh: &Path,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Rebuilt, RebuildError> {
+    match fs::remove_file(fresh) {
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+            return Err(ManagerError::File { path: fresh.to_owned(), source }.into());
+        }
+        _ => {}
+    }
+    let kv: Arc<dyn Kv> = Arc::new(EmbeddedKv::open(fresh)?);
+    if let Some(verdict) = &verdict {
+        replay(witnesses, verdict, words, kv.as_ref(), progress)?;
+    }
+    let db = Db::new(kv);
+    let known: Vec<Known> = witnesses.iter().map(|witness| witness.known().clone()).collect();
+    let now_ms = verdict.as_ref().map_or(0, |verdict| verdict.time_ms);
+    let age = verdict.as_ref().map_or(Age::default(), |verdict| verdict.age);
+    let seen = Age {
+        term: known.iter().map(|known| known.seen.term).fold(age.term, u64::max),
+        changes: known.iter().map(|known| known.seen.changes).fold(age.changes, u64::max),
+    };
+    let unheard = db.write(move |tx| {
+        let new_key = || Key::new(random());
+        compose::cluster(tx, cluster, new_key(), new_key(), now_ms)?;
+        compose::mark(tx, seen, now_ms)?;
+        // What was promised ended with the manager that knew who kept it.
+        for (row, _) in tx.records::<ReservationRecord>(&key::all(table::RESERVATION), usize::MAX)? {
+            tx.delete(row);
+        }
+        Ok(compose::drives(tx, &known, new_key, now_ms)?)
+    })?;
+    let mut after = None;
+    loop {
+        after = db.write(move |tx| compose::follow(tx, after, ROWS_PER_COMMIT))?;
+        if after.is_none() {
+            break;
+        }
+    }
+    db.write(|tx| Ok(compose::count_stale(tx)?))?;
+    let violations = check(&db)?;
+    let violations = violations.iter().take(VIOLATIONS_MAX).map(|found| format!("{found:?}")).collect();
+    let names = db.read(|tx| {
+        volumes::all(tx)?;
+        Ok(compose::names(tx)?)
+    })?;
+    let (found, nameless) = components(witnesses, &db)?;
+    let drives = db.read(|tx| {
+        let all = tx.records::<DriveRecord>(&key::all(table::DRIVE), usize::MAX)?;
+        Ok(all.into_iter().map(|(_, record)| (record.drive, record.name)).collect())
+    })?;
+    Ok(Rebuilt { cluster, verdict, names, found, nameless, drives, unheard, violations })
+}
+
+/// Replays the frames that are believed.
+fn replay(
+    witnesses: &[&dyn Witness],
+    verdict: &Verdict,
+    words: &[Word],
+    kv: &dyn Kv,
+    progress: &mut dyn FnMut(u64),
+) -> Result<(), RebuildError> {
+    let Verdict { stream, drive, .. } = *verdict;
+    let witness = witnesses.iter().find(|witness| witness.known().drive == drive);
+    let witness = witness.ok_or(RebuildError::NoDrives)?;
+    let unreadable = |why| RebuildError::Unreadable { drive: name_of(witnesses, drive), why };
+    let word = words.iter().find(|word| word.drive == drive && word.stream == stream);
+    let seen = word.map_or(&[][..], |word| &word.frames);
+    let mut batch = Batch::new();
+    let mut rows = 0u64;
+    for (number, seen) in (0..verdict.frames).zip(seen) {
+        let bytes = witness.frame(stream, number).map_err(unreadable)?;
+        let gone = || unreadable(format!("frame {number} of stream {stream} is not there any more"));
+        let read = frame::decode(&bytes.ok_or_else(gone)?);
+        let read = read.map_err(|error| unreadable(format!("frame {number} of stream {stream}: {error}")))?;
+        let (_, some, digest) = read;
+        if digest != seen.digest {
+            return Err(unreadable(format!("frame {number} of stream {stream} has just changed")));
+        }
+        rows += u64::try_from(some.len()).unwrap_or(u64::MAX);
+        // A row that is not carried is none of a manager's.
+        let form = |(row, value): frame::Row| carried(&row, value.as_deref()).map(|form| (row, form));
+        batch.extend(some.into_iter().filter_map(form));
+        if batch.len() >= ROWS_PER_COMMIT {
+            kv.commit(&std::mem::take(&mut batch))?;
+        }
+        progress(rows);
+    }
+    Ok(kv.commit(&batch)?)
+}
+
+/// Counts the files that drives hold: those with a record, and those without.
+fn components(witnesses: &[&dyn Witness], db: &Db) -> Result<(u64, u64), RebuildError> {
+    let mut known = HashSet::new();
+    let mut after = None;
+    loop {
+        let some = db.read(|tx| Ok(tx.inodes(after, ROWS_PER_COMMIT)?))?;
+        let Some((last, _)) = some.last() else { break };
+        after = Some(*last);
+        known.extend(some.iter().map(|(file, _)| *file));
+    }
+    let removed: HashSet<FileId> = db.read(|tx| {
+        let rows = tx.scan_all(&key::all(table::REMOVAL))?;
+        Ok(rows.iter().map(|(row, _)| FileId(key::number(row, 1))).collect())
+    })?;
+    let mut found = HashSet::new();
+    let mut nameless = HashSet::new();
+    for witness in witnesses {
+        let unreadable = |why| RebuildError::Unreadable { drive: witness.known().name.clone(), why };
+        let mut each = |component: Component| {
+            if known.contains(&component.file) {
+                found.insert(component.file);
+            } else if !removed.contains(&component.file) && component.file != FileId(0) {
+                nameless.insert(component.file);
+            }
+        };
+        witness.components(&mut each).map_err(unreadable)?;
+    }
+    let count = |files: HashSet<FileId>| u64::try_from(files.len()).unwrap_or(u64::MAX);
+    Ok((count(found), count(nameless)))
+}
+
+/// A fault of a drive's word, for people.
+pub fn describe(fault: &Fault) -> String {
+    match fault {
+        Fault::Altered { frame } => format!(
+            "says something else than the others from frame {frame} on: it lies, or was altered; it is not believed"
+        ),
+        Fault::Damaged { frame, why } => {
+            format!("frame {frame} is none, and nothing after it counts: {why}")
+        }
+        Fault::Stale { behind_ms } => {
+            format!("is {} s behind: it was away, or is an old copy", behind_ms.div_ceil(1000))
+        }
+        Fault::Alone { ahead_ms } => {
+            format!(
+                "says what is {} s newer and nobody else knows: that is left out",
+                ahead_ms.div_ceil(1000)
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_layout::VolumeId;
+    use braid_meta::catalogue::frame::{Digest, Head, Row, encode};
+    use braid_meta::records::memory::MemoryKv;
+    use braid_meta::records::schema::{InodeRecord, directory_record};
+    use braid_meta::rules::drives::examples::record;
+    use braid_meta::tree::entries::{self, Named};
+    use braid_wire::control::{EntryKind, ShapeSpec};
+
+    use super::*;
+
+    const CLUSTER: ClusterId = ClusterId(0xc1);
+    const STREAM: ObjectId = ObjectId(0x51);
+    const SECRET: [u8; 32] = [0x5e; 32];
+
+    struct Fake {
+        known: Known,
+        cluster: ClusterId,
+        frames: Vec<Vec<u8>>,
+        components: Vec<FileId>,
+    }
+
+    impl Witness for Fake {
+        fn cluster(&self) -> ClusterId {
+            self.cluster
+        }
+        fn known(&self) -> &Known {
+            &self.known
+        }
+        fn streams(&self) -> Result<Vec<ObjectId>, String> {
+            Ok(if self.frames.is_empty() { Vec::new() } else { vec![STREAM] })
+        }
+        fn frame(&self, _: ObjectId, number: u64) -> Result<Option<Vec<u8>>, String> {
+            Ok(self.frames.get(usize::try_from(number).unwrap()).cloned())
+        }
+        fn components(&self, each: &mut dyn FnMut(Component)) -> Result<(), String> {
+            self.components.iter().for_each(|file| each(Component { file: *file }));
+            Ok(())
+        }
+    }
+
+    fn fake(drive: u128, frames: &[Vec<u8>]) -> Fake {
+        let known = Known {
+            drive: DriveId(drive),
+            name: format!("d{drive}"),
+            master: Key::new(SECRET),
+            key_number: 2,
+            instance: 7,
+            directory: "/d".to_owned(),
+            seen: Age { term: 3, changes: 50 },
+        };
+        Fake { known, cluster: CLUSTER, frames: frames.to_vec(), components: vec![FileId(10), FileId(99)] }
+    }
+
+    /// The rows of a state with a volume and files of these names, and four drives.
+    fn rows(names: &[&str]) -> Vec<Row> {
+        let db = Db::new(Arc::new(MemoryKv::new()));
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        db.write(move |tx| {
+            for drive in 1..=4 {
+                tx.set(key::drive(DriveId(drive)), &record(drive, &format!("d{drive}")));
+            }
+            compose::cluster(tx, CLUSTER, Key::new(SECRET), Key::new(SECRET), 5)?;
+            let shape = ShapeSpec { scheme: 5, k: 2, m: 1, unit_bytes: 4096 };
+            let volume = volumes::create(tx, "main", shape, 0, 5)?;
+            let mut volume = volumes::by_number(tx, volume)?;
+            for (file, name) in (10..).map(FileId).zip(names) {
+                let base = directory_record(volume.volume, volume.root, name.clone().into_bytes(), 5);
+                let inode = InodeRecord { kind: EntryKind::File, ..base };
+                braid_meta::records::inodes::recount(tx, &mut volume, (0, 0), (1, 0));
+                braid_meta::records::inodes::create(tx, file, &inode)?;
+                let at = Named { directory: volume.root, name: name.as_bytes() };
+                let entry = braid_meta::records::schema::EntryRecord::of(EntryKind::File, file);
+                entries::put(tx, at, &entry, 5)?;
+            }
+            Ok(())
+        })
+        .unwrap();
+        let all = db.read(|tx| Ok(tx.scan(&[], &[u8::MAX; 64], usize::MAX)?)).unwrap();
+        let form = |(row, value): (Vec<u8>, Vec<u8>)| carried(&row, Some(&value)).map(|form| (row, form));
+        all.into_iter().filter_map(form).collect()
+    }
+
+    /// A stream: a picture, then frames of changes, 5 s apart.
+    fn stream(parts: &[Vec<Row>]) -> Vec<Vec<u8>> {
+        let mut before = Digest::default();
+        let mut frames = Vec::new();
+        for (number, rows) in (0u64..).zip(parts) {
+            let age = Age { term: 2, changes: 10 + number };
+            let time_ms = 1000 + 5000 * number;
+            let whole = number == 0;
+            let head =
+                Head { cluster: CLUSTER, stream: STREAM, number, age, time_ms, cut: true, whole, before };
+            let (bytes, digest) = encode(&head, rows);
+            before = digest;
+            frames.push(bytes);
+        }
+        frames
+    }
+
+    fn run(fakes: &[Fake], dir: &Path, keep: bool) -> Result<Rebuilt, RebuildError> {
+        let witnesses: Vec<&dyn Witness> = fakes.iter().map(|fake| fake as &dyn Witness).collect();
+        rebuild(&witnesses, dir, &How { keep, ..How::default() }, &mut |_| ())
+    }
+
+    /// The change by which a name of these rows goes.
+    fn gone(rows: &[Row], name: &str) -> Vec<Row> {
+        let is = |row: &[u8]| row.first() == Some(&table::ENTRY) && key::name_in(row) == name.as_bytes();
+        let entry = rows.iter().find(|(row, _)| is(row)).unwrap();
+        vec![(entry.0.clone(), None)]
+    }
+
+    #[test]
+    fn a_state_of_the_drives_words_has_their_names_and_keys_and_holds_together() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().join("manager");
+        let frames = stream(&[rows(&["a", "b"])]);
+        let fakes = [fake(1, &frames), fake(2, &frames), fake(3, &[])];
+        let trial = run(&fakes, &dir, false).unwrap();
+        assert!(!dir.exists(), "a trial leaves nothing");
+        assert_eq!((trial.names.files, trial.found, trial.nameless), (2, 1, 1));
+        assert_eq!(trial.unheard, ["d4"]);
+        assert!(trial.violations.is_empty(), "{:?}", trial.violations);
+        run(&fakes, &dir, true).unwrap();
+        assert!(matches!(run(&fakes, &dir, true), Err(RebuildError::NotEmpty { .. })));
+        let db = Db::new(Arc::new(EmbeddedKv::open(&dir.join(STATE_FILE)).unwrap()));
+        db.read(|tx| {
+            let drive: DriveRecord = tx.record(&key::drive(DriveId(3)))?.unwrap();
+            assert_eq!((drive.master.secret(), drive.confirmed, drive.instance), (&SECRET, true, 7));
+            let unheard: DriveRecord = tx.record(&key::drive(DriveId(4)))?.unwrap();
+            assert_ne!(unheard.master.secret(), &SECRET);
+            assert!(braid_meta::tree::keys::of_drive(tx, DriveId(4))?.may_rejoin);
+            assert_eq!(braid_meta::tree::keys::of_drive(tx, DriveId(1))?.turn.number, 2);
+            assert_eq!((tx.number("term")?, tx.number("changes")?, tx.number("restored")?), (3, 50, 1));
+            Ok(())
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn a_drive_that_lies_about_names_and_one_that_is_old_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = rows(&["a", "b"]);
+        let honest = stream(&[state.clone(), Vec::new(), gone(&state, "a"), Vec::new()]);
+        let lie = stream(&[state.clone(), Vec::new(), gone(&state, "b"), Vec::new()]);
+        let old = stream(&[state]);
+        let fakes = [fake(1, &lie), fake(2, &honest), fake(3, &honest), fake(4, &old)];
+        let rebuilt = run(&fakes, &dir.path().join("m"), false).unwrap();
+        let verdict = rebuilt.verdict.unwrap();
+        let said: Vec<String> =
+            verdict.faults.iter().map(|(drive, fault)| format!("{drive} {}", describe(fault))).collect();
+        assert_eq!(verdict.faults[0], (DriveId(1), Fault::Altered { frame: 2 }), "{said:?}");
+        assert_eq!(verdict.faults[1], (DriveId(4), Fault::Stale { behind_ms: 15_000 }), "{said:?}");
+        // What the honest ones say is not whole either: a name went and its record did not.
+        assert_eq!(rebuilt.names.files, 1);
+        assert!(!rebuilt.violations.is_empty());
+    }
+
+    #[test]
+    fn bytes_that_were_changed_end_a_drives_word_and_those_of_another_cluster_are_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = rows(&["a"]);
+        let change = gone(&state, "a");
+        let honest = stream(&[state, change]);
+        let mut flipped = honest.clone();
+        flipped[1][120] ^= 1;
+        let rebuilt = run(&[fake(1, &flipped), fake(2, &honest)], &dir.path().join("m"), false).unwrap();
+        let verdict = rebuilt.verdict.unwrap();
+        assert_eq!((verdict.frames, verdict.agreed), (2, 1));
+        assert!(matches!(verdict.faults[..], [(DriveId(1), Fault::Damaged { frame: 1, .. })]), "{verdict:?}");
+        let mut other = fake(3, &honest);
+        other.cluster = ClusterId(9);
+        let refused = run(&[fake(1, &honest), other], &dir.path().join("m"), false);
+        assert!(matches!(refused, Err(RebuildError::TwoClusters { .. })));
+        let refused = run(&[fake(1, &honest), fake(1, &honest)], &dir.path().join("m"), false);
+        assert!(matches!(refused, Err(RebuildError::Twice(_))));
+        let refused = run(&[fake(1, &[]), fake(2, &[])], &dir.path().join("m"), false);
+        assert!(matches!(refused, Err(RebuildError::NoNames { heard: 2 })));
+    }
+
+    #[test]
+    fn rows_that_are_none_of_a_manager_make_no_state() {
+        let dir = tempfile::tempdir().unwrap();
+        let bad = vec![(key::volume(VolumeId(1)), Some(b"not a record".to_vec()))];
+        let refused = run(&[fake(1, &stream(&[bad]))], &dir.path().join("m"), true);
+        assert!(matches!(refused, Err(RebuildError::NoState(_))));
+        assert!(!dir.path().join("m").exists());
+    }
+}
