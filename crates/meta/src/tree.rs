@@ -2,6 +2,7 @@
 
 pub mod attributes;
 pub mod directories;
+pub mod doors;
 pub mod entries;
 pub mod files;
 pub mod keepers;
