@@ -55,6 +55,7 @@ pub use naming::name::{
 pub use naming::names::{Lister, Parents};
 pub use naming::reservations::{DataDirection, RateAsk};
 pub use naming::room::Room;
+pub use naming::differences::Differences;
 pub use naming::snapshots::Buffered;
 pub use open::OpenOptions;
 pub use peers::watch::Watching;

@@ -38,6 +38,7 @@ mod scrub;
 mod sending;
 mod signals;
 mod simulate;
+mod snapshot_mount;
 mod snapshots;
 mod sources;
 mod store;

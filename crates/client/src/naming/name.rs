@@ -95,6 +95,11 @@ impl Name {
         Ok(Name { snapshot: snapshot.to_owned(), ..self.clone() })
     }
 
+    /// The same name as it is now, in no snapshot.
+    pub fn in_no_snapshot(&self) -> Name {
+        Name { snapshot: String::new(), number: 0, ..self.clone() }
+    }
+
     /// A name for the file or directory of this number, whatever its path is by now.
     pub fn number(volume: &str, file: FileId) -> Result<Name, NameError> {
         Ok(Name { from: file, ..Name::root(volume)? })

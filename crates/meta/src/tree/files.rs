@@ -29,6 +29,7 @@ use crate::rules::parts;
 use crate::tree::directories::{
     Found, directory_of, exists, is_directory, nearest, not_found, resolve_to_end, slot,
 };
+use crate::tree::doors::{self, DOOR};
 use crate::tree::entries::{self, Keeps, Named};
 use crate::tree::layouts::{self, InForce};
 use crate::tree::names::show;
@@ -83,6 +84,7 @@ pub fn find_or_create(
         Some(_) if open.create && open.exclusive => Err(exists(path)),
         Some(_) => Ok((find(tx, open)?.file, None)),
         None if !open.create => Err(not_found(path)),
+        None if slot.name == DOOR => Err(doors::reserved(path)),
         None => {
             let found = &slot.directory;
             let layout = layouts::for_new(tx, &found.volume, Some(found), &open.shape, plan)?;

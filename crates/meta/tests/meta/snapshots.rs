@@ -123,7 +123,7 @@ pub(crate) struct Copy {
 
 pub(crate) struct Real {
     pub(crate) db: Db,
-    now_ms: u64,
+    pub(crate) now_ms: u64,
     pub(crate) copies: Vec<Copy>,
     /// Number of the last write to each file that was ever made, frozen or not.
     contents: BTreeMap<FileId, u64>,
@@ -260,7 +260,7 @@ impl Real {
         .unwrap();
     }
 
-    fn apply(&mut self, op: &Op) {
+    pub(crate) fn apply(&mut self, op: &Op) {
         match op.clone() {
             Op::MakeDirectory(path) => {
                 drop(self.write(move |tx, now| directories::make(tx, &at(&path), &NEW, Parents::Made, now)));
