@@ -30,7 +30,7 @@ pub(crate) enum Snapshot {
     Rm(SnapshotOf),
     /// Show what differs between a snapshot and a later one, or the present
     #[command(
-        after_help = "Each line has a letter and a path: A for a name that was added, D for one that is gone, R for one that was renamed, M for a file that was opened for writing, P for permissions, owner, times or extended attributes. Only what has changed is looked at, whatever the size of the tree. A file with several names is told by one of them.\n\nExamples:\n  \
+        after_help = "Each line has a letter and a path: A for a name that was added, D for one that is gone, R for one that was renamed, M for a file that was opened for writing or replaced by another, P for permissions, owner, times or extended attributes. Only what has changed is looked at, whatever the size of the tree. A file with several names is told by one of them.\n\nExamples:\n  \
         braid snapshot diff braid://media@monday braid://media\n  \
         braid snapshot diff braid://media@monday/projects braid://media@tuesday/projects --json"
     )]
@@ -75,6 +75,10 @@ pub(crate) struct SnapshotRestore {
     /// The place of a copy; without it, what is there is restored
     #[arg(value_name = "NEW")]
     pub(crate) target: Option<OsString>,
+    /// Leave files alone that have the size and time of the snapshot's, such as those of a restore that was
+    /// broken off
+    #[arg(short, long)]
+    pub(crate) update: bool,
     /// Show no progress and no summary
     #[arg(short, long)]
     pub(crate) quiet: bool,

@@ -132,12 +132,12 @@ pub(crate) async fn run(cp: args::Cp, cluster: Option<&Path>, report: Report) ->
 }
 
 /// The copy of a snapshot's file or tree to a new place, with all attributes.
-pub(crate) fn whole(source: &OsStr, target: &OsStr, quiet: bool) -> args::Cp {
+pub(crate) fn whole(source: &OsStr, target: &OsStr, update: bool, quiet: bool) -> args::Cp {
     args::Cp {
         archive: true,
         recursive: true,
         preserve: false,
-        update: false,
+        update,
         scheme: None,
         width: None,
         unit: 0,

@@ -1,7 +1,9 @@
 //! `braid snapshot diff`.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use braid_client::{Client, Name};
-use braid_wire::control::{ChangeKind, ChangeRow, NameBelow};
+use braid_wire::control::{ChangeKind, ChangeRow, EntryKind, NameBelow};
 use serde::Serialize;
 
 use crate::files::list::kind_shown;
@@ -33,9 +35,32 @@ struct Difference {
 pub(crate) async fn show(client: &Client, from: &Name, to: &Name, report: Report) -> Result<(), Failure> {
     let mut changes = client.differences(from, to).all().await?;
     changes.retain(|row| row.change != ChangeKind::Entries);
+    merge_replaced(&mut changes);
     changes.sort_by(|one, other| path_of(one).cmp(path_of(other)));
     let differences: Vec<Difference> = changes.iter().map(Difference::of).collect();
     report.facts(&differences, |all| all.iter().map(|one| format!("{}\n", one.line)).collect())
+}
+
+/// Tells a file that another has replaced as one that was changed, which it is by its name.
+fn merge_replaced(changes: &mut Vec<ChangeRow>) {
+    let files =
+        |change: ChangeKind| move |row: &&ChangeRow| row.change == change && row.kind == EntryKind::File;
+    let removed: BTreeSet<Vec<u8>> =
+        changes.iter().filter(files(ChangeKind::Removed)).map(|row| path_of(row).to_vec()).collect();
+    let added: BTreeMap<Vec<u8>, ChangeRow> = changes
+        .iter()
+        .filter(files(ChangeKind::Added))
+        .filter(|row| removed.contains(path_of(row)))
+        .map(|row| (path_of(row).to_vec(), row.clone()))
+        .collect();
+    changes.retain(|row| !(files(ChangeKind::Added)(&row) && added.contains_key(path_of(row))));
+    for row in changes.iter_mut() {
+        if files(ChangeKind::Removed)(&&*row)
+            && let Some(now) = added.get(path_of(row))
+        {
+            (row.change, row.after) = (ChangeKind::Modified, now.after.clone());
+        }
+    }
 }
 
 /// The path under which a difference is listed.

@@ -40,6 +40,8 @@ struct Restored {
     files: u64,
     /// Their bytes.
     bytes: u64,
+    /// Files that were left alone, as they have the former size and time (`--update`).
+    same: u64,
     /// Directories, links and special files that were made.
     made: u64,
     /// Names that were moved back.
@@ -66,7 +68,7 @@ pub(crate) async fn run(
         return Err(Failure::new(Exit::Usage, "restore".to_owned(), why).remedy(remedy));
     }
     if let Some(target) = asked.target {
-        let copy = copy::whole(&asked.source, &target, asked.quiet);
+        let copy = copy::whole(&asked.source, &target, asked.update, asked.quiet);
         return copy::run(copy, cluster, report).await;
     }
     let place = source.in_no_snapshot();
@@ -79,18 +81,17 @@ pub(crate) async fn run(
     };
     let bar = if asked.quiet { Bar::Hidden } else { Bar::beside(report) };
     let progress = Arc::new(Progress::begin(None, bar).count_files(None));
-    let mut restored = Restored {
-        from: show_remote(&source),
-        place: show_remote(&place),
-        ..Restored::default()
-    };
+    let mut restored =
+        Restored { from: show_remote(&source), place: show_remote(&place), ..Restored::default() };
     let is_directory = was.kind() == EntryKind::Directory;
     match &now {
         Some(now) if is_directory && now.file == was.file => {
             let changes = client.differences(&source, &place).all().await?;
             if !changes.is_empty() {
                 restored.before = Some(keep_present(&client, &place).await?);
-                Restore::new(&client, &source, &was, now, &progress).run(changes, &mut restored).await?;
+                Restore::new(&client, &source, &was, now, &progress, asked.update)
+                    .run(changes, &mut restored)
+                    .await?;
             }
         }
         Some(now) if is_directory || now.kind() == EntryKind::Directory => {
@@ -99,7 +100,9 @@ pub(crate) async fn run(
                 "restore the directory above it, or name a new place: braid snapshot restore {} NEW",
                 show_remote(&source)
             );
-            return Err(Failure::new(Exit::Conflict, format!("restore {}", restored.place), why).remedy(remedy));
+            return Err(
+                Failure::new(Exit::Conflict, format!("restore {}", restored.place), why).remedy(remedy)
+            );
         }
         _ => {
             let above = place.parent().unwrap_or_else(|| place.clone());
@@ -107,7 +110,7 @@ pub(crate) async fn run(
                 restored.before = Some(keep_present(&client, &above).await?);
             }
             let above = client.stat(&above).await?;
-            let restore = Restore::new(&client, &source, &was, &above, &progress);
+            let restore = Restore::new(&client, &source, &was, &above, &progress, asked.update);
             restore.one(&was, above.file, place.file_name().unwrap_or_default(), &mut restored).await?;
         }
     }
@@ -135,13 +138,21 @@ async fn keep_present(client: &Client, directory: &Name) -> Result<String, Failu
 }
 
 fn show(restored: &Restored) -> String {
-    let Restored { files, bytes, made, renamed, removed, attributes, .. } = restored;
+    let Restored { files, bytes, same, made, renamed, removed, attributes, .. } = restored;
     let mut parts = Vec::new();
     if *files > 0 {
         parts.push(format!("{} copied back, {}", count(*files, "file"), size::show(*bytes)));
     }
-    let others = [(made, "made"), (renamed, "moved back"), (removed, "removed"), (attributes, "only given their attributes")];
-    parts.extend(others.iter().filter(|(count, _)| **count > 0).map(|(count, what)| format!("{count} {what}")));
+    let others = [
+        (same, "left alone"),
+        (made, "made"),
+        (renamed, "moved back"),
+        (removed, "removed"),
+        (attributes, "only given their attributes"),
+    ];
+    parts.extend(
+        others.iter().filter(|(count, _)| **count > 0).map(|(count, what)| format!("{count} {what}")),
+    );
     let done = if parts.is_empty() { "nothing differs".to_owned() } else { parts.join("; ") };
     let before = restored.before.as_ref();
     let before = before.map(|before| format!("; what was there before: {before}")).unwrap_or_default();

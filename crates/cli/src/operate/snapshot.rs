@@ -109,7 +109,8 @@ pub(crate) async fn run(
 async fn all(client: &Client) -> Result<Vec<SnapshotRow>, Failure> {
     let mut rows = Vec::new();
     for volume in client.volumes().await? {
-        let root = Name::root(&volume.name).map_err(|error| Failure::usage(&volume.name, error.to_string()))?;
+        let root =
+            Name::root(&volume.name).map_err(|error| Failure::usage(&volume.name, error.to_string()))?;
         rows.extend(client.snapshots(&root).await?);
     }
     Ok(rows)

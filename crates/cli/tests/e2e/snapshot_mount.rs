@@ -86,7 +86,12 @@ fn a_mount_shows_snapshots_under_a_name_that_no_listing_has() {
     cluster.line("snapshot rm braid://main s-1").ok();
     until("its name is gone", || fs::metadata(root.join(".snapshots")).is_err());
     let mut buffer = [0; 4096];
-    until("it is not read any more", || open.read_at(&mut buffer, 0).is_err() || { drop_pages(&open); false });
+    until("it is not read any more", || {
+        open.read_at(&mut buffer, 0).is_err() || {
+            drop_pages(&open);
+            false
+        }
+    });
     assert!(fs::read(root.join("d/.snapshots/s-d/c")).expect("the other is there") == whole);
     let said = mounted.end();
     assert_eq!(said.code, 0, "{}", said.err);

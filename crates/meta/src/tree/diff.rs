@@ -11,9 +11,7 @@ use braid_layout::{FileId, VolumeId};
 use braid_wire::control::{ChangeKind, ChangeRow, EntryKind, NameBelow, NamePlace, SnapshotDiff};
 use braid_wire::{Reason, Refusal};
 
-use crate::records::schema::{
-    EntryRecord, InodeRecord, PastBytes, PastEntry, PastInode, key, table,
-};
+use crate::records::schema::{EntryRecord, InodeRecord, PastBytes, PastEntry, PastInode, key, table};
 use crate::records::tx::Tx;
 use crate::tree::directories::resolve_to_end;
 use crate::tree::names::show;
@@ -168,9 +166,8 @@ impl Between {
         let range = (key::past_bytes(file, self.older.number), range.1);
         let first = tx.records::<PastBytes>(&range, 1)?.into_iter().next();
         let until_max = self.newer.map_or(u32::MAX, |newer| newer.number - 1);
-        Ok(first.is_some_and(|(row, past)| {
-            past.epoch < self.older.number && key::until_in(&row) <= until_max
-        }))
+        Ok(first
+            .is_some_and(|(row, past)| past.epoch < self.older.number && key::until_in(&row) <= until_max))
     }
 
     fn of_entry(&self, tx: &Tx, row: &[u8], changes: &mut Vec<ChangeRow>) -> Result<(), Refusal> {

@@ -29,7 +29,7 @@ pub fn set(tx: &mut Tx, at: &NamePlace, keep: KeepCounts) -> Result<(), Refusal>
     let sum = [keep.hours, keep.days, keep.weeks].iter().fold(0u32, |sum, count| sum.saturating_add(*count));
     if sum > KEPT_MAX {
         let detail = format!("a schedule keeps at most {KEPT_MAX} snapshots, and this one would keep {sum}");
-        return Err(Refusal::new(Reason::Malformed, detail));
+        return Err(Refusal::new(Reason::BadName, detail));
     }
     tx.set(row, &ScheduleRecord { keep, next_ms: 0, problem: String::new() });
     Ok(())
@@ -58,13 +58,7 @@ pub fn rows(tx: &Tx, volume: &str) -> Result<Vec<ScheduleRow>, Refusal> {
         };
         let there = u32::try_from(made(tx, directory, &inode)?.len()).unwrap_or(u32::MAX);
         let ScheduleRecord { keep, next_ms, problem } = record;
-        rows.push(ScheduleRow {
-            place: snapshots::place_of(tx, directory)?,
-            keep,
-            there,
-            next_ms,
-            problem,
-        });
+        rows.push(ScheduleRow { place: snapshots::place_of(tx, directory)?, keep, there, next_ms, problem });
     }
     rows.sort_by(|one, other| one.place.cmp(&other.place));
     Ok(rows)

@@ -80,7 +80,14 @@ pub fn make(tx: &mut Tx, at: &NamePlace, name: &str, now_ms: u64) -> Result<Made
     history.newest = history.newest.checked_add(1).ok_or_else(worn_out)?;
     history.snapshots += 1;
     let number = history.newest;
-    let record = SnapshotRecord { root, name: name.to_owned(), taken_ms: now_ms, going: false, late: 0, scheduled: false };
+    let record = SnapshotRecord {
+        root,
+        name: name.to_owned(),
+        taken_ms: now_ms,
+        going: false,
+        late: 0,
+        scheduled: false,
+    };
     tx.set(key::history(volume), &history);
     tx.set(key::snapshot(volume, number), &record);
     tx.set(key::snapshot_name(root, name), &number);

@@ -46,8 +46,7 @@ fn moved(path: &str, changes: &[ChangeRow]) -> Option<String> {
     loop {
         let is_it = |row: &&ChangeRow| row.before.as_ref().is_some_and(|name| text(&name.path) == above);
         let found = changes.iter().filter(is_it);
-        let mut found =
-            found.filter(|row| matches!(row.change, ChangeKind::Removed | ChangeKind::Renamed));
+        let mut found = found.filter(|row| matches!(row.change, ChangeKind::Removed | ChangeKind::Renamed));
         if let Some(row) = found.next() {
             assert!(found.next().is_none(), "{above} is told twice");
             let now = row.after.as_ref()?;

@@ -29,7 +29,10 @@ fn a_path_leads_by_a_directorys_door_into_its_snapshots() {
             for place in [at("a/.snapshots"), NamePlace::number(door.file)] {
                 let (first, more) = list(tx, &place, b"", 1)?;
                 let (second, end) = list(tx, &place, &first[0].name, 1)?;
-                assert_eq!((&*first[0].name, more, &*second[0].name, end), (&b"x"[..], true, &b"y"[..], false));
+                assert_eq!(
+                    (&*first[0].name, more, &*second[0].name, end),
+                    (&b"x"[..], true, &b"y"[..], false)
+                );
             }
             let by_number = NamePlace { path: b"y/b".into(), ..NamePlace::number(door.file) };
             assert_eq!(resolve(tx, &by_number)?.within.map(|it| it.number), Some(2));
@@ -69,13 +72,8 @@ fn nothing_can_be_changed_in_a_door_and_nothing_new_has_its_name() {
     assert_eq!(rename("a/c", "a/.snapshots"), Some(Reason::BadName));
     assert_eq!(rename("a/c", "a/.snapshots/x/d"), Some(Reason::SnapshotReadOnly));
     assert_eq!(rename("a/.snapshots/x/c", "a/d"), Some(Reason::SnapshotReadOnly));
-    let node = MakeNode {
-        at: at("b/.snapshots"),
-        kind: EntryKind::Fifo,
-        target: Vec::new(),
-        device: 0,
-        new: NEW,
-    };
+    let node =
+        MakeNode { at: at("b/.snapshots"), kind: EntryKind::Fifo, target: Vec::new(), device: 0, new: NEW };
     let node = MakeNode { at: at("a/.snapshots"), ..node };
     let made = real.db.write(|tx| nodes::make(tx, &node, 9));
     assert_eq!(made.err().map(|refusal| refusal.reason), Some(Reason::BadName));

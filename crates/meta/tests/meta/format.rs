@@ -158,7 +158,14 @@ fn snapshots_and_past_rows_are_as_they_were() {
         &HistoryRecord { newest: 3, snapshots: 2, past_files: 4, past_bytes: 5 },
         "03 03000000 02000000 0400000000000000 0500000000000000",
     );
-    let snapshot = SnapshotRecord { root: FileId(2), name: "a".into(), taken_ms: 7, going: false, late: 1, scheduled: true };
+    let snapshot = SnapshotRecord {
+        root: FileId(2),
+        name: "a".into(),
+        taken_ms: 7,
+        going: false,
+        late: 1,
+        scheduled: true,
+    };
     check(&snapshot, "03 0200000000000000 01000000 61 0700000000000000 00 01000000 01");
     let keep = KeepCounts { hours: 24, days: 7, weeks: 4 };
     let schedule = ScheduleRecord { keep, next_ms: 9, problem: "x".into() };

@@ -43,6 +43,8 @@ pub(super) struct Restore {
     renamed: BTreeSet<FileId>,
     /// Files that are to be copied.
     copies: Vec<Copy>,
+    /// True if files are left alone that have the former size and time.
+    update: bool,
     /// Directories and what they were, which get their attributes last.
     finish: Vec<(FileId, FileId)>,
 }
@@ -63,6 +65,7 @@ impl Restore {
         was: &StatRow,
         now: &StatRow,
         progress: &Arc<Progress>,
+        update: bool,
     ) -> Restore {
         Restore {
             client: client.clone(),
@@ -73,6 +76,7 @@ impl Restore {
             made: BTreeMap::new(),
             renamed: BTreeSet::new(),
             copies: Vec::new(),
+            update,
             finish: Vec::new(),
         }
     }
@@ -112,20 +116,26 @@ impl Restore {
     /// Takes all differences back.
     pub(super) async fn run(mut self, changes: Vec<ChangeRow>, done: &mut Restored) -> Result<(), Failure> {
         let of = |kind: ChangeKind| -> Vec<ChangeRow> {
-            let mut rows: Vec<ChangeRow> =
-                changes.iter().filter(|row| row.change == kind).cloned().collect();
+            let mut rows: Vec<ChangeRow> = changes.iter().filter(|row| row.change == kind).cloned().collect();
             rows.sort_by_key(|row| named(row).map_or(0, |name| depth(&name.path)));
             rows
         };
         let renamed = of(ChangeKind::Renamed);
         self.renamed = renamed.iter().map(|row| row.file).collect();
         let parked = self.move_back(&renamed, done).await?;
+        let removed = of(ChangeKind::Removed);
+        // A file that was replaced has its name until its copy takes that over; a directory is used again.
+        let is_directory = |row: &ChangeRow| row.kind == EntryKind::Directory;
+        let replaced: BTreeSet<(&[u8], bool)> =
+            removed.iter().filter_map(|row| Some((path_of(row)?, is_directory(row)))).collect();
         // The deepest first: directories are empty then.
         for row in of(ChangeKind::Added).iter().rev() {
+            if path_of(row).is_some_and(|path| replaced.contains(&(path, is_directory(row)))) {
+                continue;
+            }
             let removed = self.remove(row).await;
             self.note(row, removed, done, |done| done.removed += 1)?;
         }
-        let removed = of(ChangeKind::Removed);
         let gone: BTreeSet<FileId> = removed.iter().map(|row| row.file).collect();
         for row in &removed {
             let Some(NameBelow { directory, path }) = &row.before else { continue };
@@ -361,9 +371,13 @@ impl Restore {
             let client = self.client.clone();
             let progress = Arc::clone(&self.progress);
             let places = Arc::clone(&places);
+            let update = self.update;
             tasks.spawn(async move {
                 let _place = places.acquire_owned().await;
-                let copied = restored(&client, &from, &to, &progress).await;
+                let copied = match update && is_same(&client, &from, &to).await {
+                    true => Ok(None),
+                    false => restored(&client, &from, &to, &progress).await.map(Some),
+                };
                 progress.file_done();
                 (index, copied)
             });
@@ -374,12 +388,17 @@ impl Restore {
             let shown = show_name(&copy.name);
             let names = copies.iter().filter(|other| other.file == copy.file).count();
             let copied = match copied {
-                Ok(bytes) => {
+                Ok(None) => {
+                    done.same += 1;
+                    Ok(())
+                }
+                Ok(Some(bytes)) => {
                     done.files += 1;
                     done.bytes += bytes;
                     match copy.links {
                         links if links as usize > names => {
-                            let why = format!("it had {links} names, and gets {names} back: restore the others");
+                            let why =
+                                format!("it had {links} names, and gets {names} back: restore the others");
                             Err(Failure::new(Exit::Failed, "find its names", why))
                         }
                         _ => Ok(()),
@@ -396,7 +415,9 @@ impl Restore {
                 Err(error) if error.reason() != Some(Reason::NotFound) => Err(error),
                 _ => self.client.hard_link(&from, &to).await.map(drop),
             };
-            note(&show_name(&copies[index].name), linked.map_err(Failure::from), done, |done| done.made += 1)?;
+            note(&show_name(&copies[index].name), linked.map_err(Failure::from), done, |done| {
+                done.made += 1
+            })?;
         }
         Ok(())
     }
@@ -421,6 +442,14 @@ impl Restore {
         self.client.set_attributes(&to, changes).await?;
         Ok(())
     }
+}
+
+/// Returns true if a file has the size and time of another.
+async fn is_same(client: &Client, from: &Name, to: &Name) -> bool {
+    let was = client.stat_itself(from).await;
+    let now = client.stat_itself(to).await;
+    let facts = |row: &StatRow| (row.kind(), row.size(), row.attributes.modified_ns);
+    matches!((was, now), (Ok(was), Ok(now)) if facts(&was) == facts(&now))
 }
 
 /// Gives a live file or directory the extended attributes of one in a snapshot, and no others.
@@ -462,6 +491,10 @@ fn changed(why: &str) -> Failure {
 /// The name under which a difference is told.
 fn named(row: &ChangeRow) -> Option<&NameBelow> {
     row.before.as_ref().or(row.after.as_ref())
+}
+
+fn path_of(row: &ChangeRow) -> Option<&[u8]> {
+    named(row).map(|name| name.path.as_slice())
 }
 
 fn depth(path: &[u8]) -> usize {
