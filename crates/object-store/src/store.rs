@@ -50,8 +50,8 @@ impl BraidStore {
         Ok(BraidStore { root, ..self })
     }
 
-    /// Restricts the store to what a snapshot of this name shows: that of the volume, or of the first directory
-    /// on the prefix that has one. Objects can then only be read.
+    /// Restricts the store to what a snapshot of this name shows: that of the volume, or of the first
+    /// directory on the prefix that has one. Objects can then only be read.
     pub fn with_snapshot(self, name: &str) -> Result<BraidStore, NameError> {
         let root = self.root.in_snapshot(name)?;
         Ok(BraidStore { root, ..self })

@@ -61,7 +61,8 @@ pub(crate) enum Snapshot {
         /// The volume or directory; without --keep its schedules are shown
         #[arg(value_name = "braid://VOLUME[/PATH]", required = false)]
         of: Option<OsString>,
-        /// What is kept, such as 24h,7d,4w; none ends the schedule, and what it made stays
+        /// Counts of hours, days and weeks that are kept, such as 24h,7d,4w; none ends the schedule, and
+        /// what it made stays
         #[arg(long, value_name = "COUNTS", value_parser = crate::operate::keep::parse, requires = "of")]
         keep: Option<KeepCounts>,
     },

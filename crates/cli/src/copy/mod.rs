@@ -148,8 +148,8 @@ pub(crate) fn whole(source: &OsStr, target: &OsStr, update: bool, quiet: bool) -
     }
 }
 
-/// Copies a file of a snapshot to a name in the same volume, with its layout and attributes. What has the name
-/// is replaced at once when the copy is whole. Returns the bytes copied.
+/// Copies a file of a snapshot to a name in the same volume, with its layout and attributes. A file that has
+/// the name is replaced at once when the copy is whole. Returns the bytes copied.
 pub(crate) async fn restored(
     client: &Client,
     from: &Name,

@@ -13,7 +13,7 @@ use crate::output::time;
 struct Row {
     /// The volume or directory.
     place: String,
-    /// What is kept, as it is typed.
+    /// The counts that are kept, as they are typed.
     keep: String,
     hours: u32,
     days: u32,

@@ -26,19 +26,19 @@ use crate::{args, connect};
 use apply::Restore;
 pub(crate) use apply::give_xattrs;
 
-/// What a restore did, in `--json`.
+/// The outcome of a restore, in `--json`.
 #[derive(Debug, Default, Serialize)]
 struct Restored {
-    /// What was restored.
+    /// The name in the snapshot.
     from: String,
-    /// Where.
+    /// The name that was restored.
     place: String,
     /// The snapshot that shows what was there before; absent if nothing was there, or nothing differed.
     #[serde(skip_serializing_if = "Option::is_none")]
     before: Option<String>,
     /// Files that were copied back.
     files: u64,
-    /// Their bytes.
+    /// Sum of their sizes in bytes.
     bytes: u64,
     /// Files that were left alone, as they have the former size and time (`--update`).
     same: u64,
@@ -50,7 +50,7 @@ struct Restored {
     removed: u64,
     /// Files and directories that only got their attributes back.
     attributes: u64,
-    /// What could not be restored, as told on standard error.
+    /// Things that could not be restored, as told on standard error.
     failed: u64,
     seconds: f64,
 }

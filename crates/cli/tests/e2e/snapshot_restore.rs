@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use crate::mount::Mounted;
 use crate::support::{Cluster, finish, noise, said, signal, until};
 
-/// What differs, as lines.
+/// Lines of the differences between two times.
 fn diff(cluster: &Cluster, from: &str, to: &str) -> Vec<String> {
     let said = cluster.line(&format!("snapshot diff {from} {to}")).ok();
     said.text().lines().map(str::to_owned).collect()

@@ -24,9 +24,9 @@ pub struct Differences {
 }
 
 impl Client {
-    /// What differs between a directory in a snapshot and the same directory in a newer one, or now. It costs
-    /// what has changed, and not the size of the tree. Names in directories whose entries differ come as
-    /// [`ChangeKind::Entries`] first.
+    /// The differences between a directory in a snapshot and the same directory in a newer one, or now. They
+    /// cost what has changed, whatever the size of the tree. A directory whose names differ comes as
+    /// [`ChangeKind::Entries`] too.
     pub fn differences(&self, from: &Name, to: &Name) -> Differences {
         Differences {
             client: self.clone(),

@@ -95,8 +95,8 @@ impl Name {
         Ok(Name { snapshot: snapshot.to_owned(), ..self.clone() })
     }
 
-    /// Another path from the same beginning: the volume's root, or that in the snapshot. Drops one slash at the
-    /// beginning and one at the end of the path.
+    /// Another path from the same beginning: the volume's root, or that in the snapshot. Drops one slash at
+    /// the beginning and one at the end of the path.
     pub fn with_path(&self, path: &[u8]) -> Result<Name, NameError> {
         Ok(Name { path: Name::new(&self.volume, path)?.path, ..self.clone() })
     }

@@ -34,7 +34,7 @@ const BIT: u64 = 1 << 63;
 /// Time for which the kernel may rely on what is in a snapshot.
 const TRUST: Duration = Duration::from_secs(3600);
 
-/// What the kernel knows in snapshots.
+/// The files and directories in snapshots that the kernel knows.
 pub(crate) struct Past {
     nodes: Mutex<HashMap<u64, Arc<StatRow>>>,
     open: Table<File>,
@@ -245,7 +245,7 @@ impl Shared {
     }
 }
 
-/// Whether a program gets a lock of a file in a snapshot: nobody writes it, so readers need not ask.
+/// Grants a lock of a file in a snapshot, or not: nobody writes it, so readers need not ask.
 pub(crate) fn lock(kind: Option<LockKind>) -> Outcome<()> {
     if kind == Some(LockKind::Exclusive) { Err(Errno::EROFS) } else { Ok(()) }
 }

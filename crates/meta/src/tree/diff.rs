@@ -1,8 +1,8 @@
 //! What differs between a directory in a snapshot and the same directory in a newer one, or now.
 //!
-//! A row that has changed since a snapshot was kept as a past row first, and is listed in `W` under the newest
-//! snapshot that sees it. So all that has changed after snapshot *a* and before *b* is listed under the
-//! numbers from *a* up to *b*; the first step walks these. Rows tell what was removed, renamed, opened for
+//! A row that has changed since a snapshot was kept as a past row first, and is listed in `W` under the
+//! newest snapshot that sees it. So all that has changed after snapshot *a* and before *b* is listed under
+//! the numbers from *a* up to *b*; the first step walks these. Rows tell what was removed, renamed, opened for
 //! writing, or given other attributes. Of a directory whose names have changed, the second step compares the
 //! entries: which are new. What is below a new directory is new as well, if it was not below the compared one
 //! before. The cost is that of the changes and of the directories in which they are, not of the tree.
@@ -35,10 +35,10 @@ pub struct Page {
 /// Two times at which a directory is looked at.
 struct Between {
     volume: VolumeId,
-    /// The directory.
+    /// The directory that is compared.
     top: FileId,
     older: Within,
-    /// `None`: now.
+    /// `None`: as it is now.
     newer: Option<Within>,
 }
 
@@ -252,7 +252,7 @@ impl Between {
         seen::entry(tx, directory, name, within)
     }
 
-    /// Where a file was at one of the times, by its first name; `None` if it was not below the directory.
+    /// The place of a file at one of the times, by its first name; `None` if it was not below the directory.
     fn place(&self, tx: &Tx, file: FileId, within: Option<Within>) -> Result<Option<Place>, Refusal> {
         let found = |file| -> Result<Option<InodeRecord>, Refusal> {
             let inode = seen::find(tx, file, within)?;

@@ -45,7 +45,7 @@ impl Found {
 }
 
 /// The refusal to change what is in a snapshot.
-fn read_only(path: &[u8]) -> Refusal {
+pub(super) fn read_only(path: &[u8]) -> Refusal {
     let detail = format!("{:?} is in a snapshot, which cannot be changed: copy it out of there", show(path));
     Refusal::new(Reason::SnapshotReadOnly, detail)
 }

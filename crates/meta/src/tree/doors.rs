@@ -1,9 +1,9 @@
 //! `.snapshots`: a name in each directory that has snapshots, below which these are found by path.
 //!
 //! No entry has this name, and no listing shows it. A path that has it leads to a *door*: a directory that no
-//! record stands for, and whose names are those of the snapshots. A door's number is its directory's with the
-//! highest bit set, which no other number has. Nothing can be changed in it. New entries cannot have the name;
-//! where an older one has it, that one is found.
+//! record stands for, and whose names are those of the snapshots. A door's number is its directory's with
+//! the highest bit set, which no other number has. Nothing can be changed in it. New entries cannot have the
+//! name; where an older one has it, that one is found.
 
 use braid_layout::FileId;
 use braid_wire::control::Entry;

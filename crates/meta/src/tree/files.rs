@@ -27,7 +27,7 @@ use crate::records::tx::Tx;
 use crate::records::{frozen, inodes, past};
 use crate::rules::parts;
 use crate::tree::directories::{
-    Found, directory_of, exists, is_directory, nearest, not_found, resolve_to_end, slot,
+    Found, directory_of, exists, is_directory, nearest, not_found, read_only, resolve_to_end, slot,
 };
 use crate::tree::doors::{self, DOOR};
 use crate::tree::entries::{self, Keeps, Named};
@@ -78,6 +78,9 @@ pub fn find_or_create(
     }
     let mut slot = directory_of(tx, &open.at)?;
     if slot.directory.within.is_some() {
+        if slot.entry.is_none() && open.create {
+            return Err(read_only(path));
+        }
         return Ok((find(tx, open)?.file, None));
     }
     match slot.entry {

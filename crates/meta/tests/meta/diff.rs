@@ -17,8 +17,7 @@ fn all(real: &Real, from: &NamePlace, to: &NamePlace) -> Result<Vec<ChangeRow>, 
     while let Some((directory, whole)) = steps.pop_front() {
         let mut after = Vec::new();
         loop {
-            let (from, to) = (from.clone(), to.clone());
-            let asked = SnapshotDiff { from, to, directory, whole, after };
+            let asked = SnapshotDiff { from: from.clone(), to: to.clone(), directory, whole, after };
             let page = real.db.read(|tx| diff::page(tx, &asked))?;
             for row in page.changes {
                 let is_new = row.change == ChangeKind::Added && row.kind == EntryKind::Directory;
@@ -87,7 +86,8 @@ fn check(changes: &[ChangeRow], before: &View, after: &View) -> Result<(), TestC
             prop_assert!(was == now || modified == 1, "new bytes");
         }
         prop_assert!(modified + told <= 1, "{} is told once", was.file);
-        let (a, b) = (&was.attributes, &now.attributes);
+        let a = &was.attributes;
+        let b = &now.attributes;
         let mut is_other = a.mode != b.mode || was.xattrs != now.xattrs;
         is_other |= kind != EntryKind::Directory && a.modified_ns != b.modified_ns;
         prop_assert!(modified == 1 || told == usize::from(is_other), "{:?} {:?}", was, now);

@@ -356,7 +356,7 @@ message_set! {
         HealOrders(HealOrders) = 0x8253,
         /// The progress of all drives.
         HealStatus(HealStatusReply) = 0x8254,
-        /// What differs between two times.
+        /// Some differences between two times.
         SnapshotDiff(SnapshotDiffReply) = 0x8255,
         /// Schedules of snapshots.
         SnapshotSchedules(SnapshotSchedulesReply) = 0x8257,

@@ -100,7 +100,7 @@ record! {
 }
 
 choice! {
-    /// What has changed.
+    /// Kinds of differences.
     pub enum ChangeKind {
         /// The bytes of a file: it was opened for writing since.
         Modified = 1,
@@ -128,13 +128,13 @@ record! {
 }
 
 record! {
-    /// A difference.
+    /// A difference between two times.
     pub struct ChangeRow {
-        /// What has changed.
+        /// Kind of the difference.
         change: ChangeKind,
         /// The kind of what is named.
         kind: EntryKind,
-        /// Its number.
+        /// Number of the file or directory.
         file: FileId,
         /// Its name in the older snapshot; absent for what was added.
         before: Option<NameBelow>,
@@ -144,9 +144,9 @@ record! {
 }
 
 record! {
-    /// Some differences.
+    /// Some differences between two times.
     pub struct SnapshotDiffReply {
-        /// The differences.
+        /// The differences of the page.
         changes: Vec<ChangeRow>,
         /// The end of the page: with it the next one is asked for.
         after: Vec<u8>,
@@ -156,8 +156,8 @@ record! {
 }
 
 record! {
-    /// How many snapshots a schedule keeps: the newest in each of so many hours, days and weeks. It makes one
-    /// in each hour if it keeps any of hours, else in each day or week.
+    /// Counts of snapshots that a schedule keeps: the newest in each of so many hours, days and weeks. It
+    /// makes one in each hour if it keeps any of hours, else in each day or week.
     pub struct KeepCounts {
         /// Hours of which one is kept.
         hours: u32,
@@ -193,7 +193,7 @@ record! {
     pub struct ScheduleRow {
         /// URL of the directory.
         place: String,
-        /// What it keeps.
+        /// Counts of what it keeps.
         keep: KeepCounts,
         /// Snapshots that it has made and that are there.
         there: u32,

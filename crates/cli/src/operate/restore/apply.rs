@@ -39,7 +39,7 @@ pub(super) struct Restore {
     progress: Arc<Progress>,
     /// Directories that were made anew, by their former numbers.
     made: BTreeMap<FileId, FileId>,
-    /// What has another name now, and so is not copied.
+    /// Files and directories that have another name now, and so are not copied.
     renamed: BTreeSet<FileId>,
     /// Files that are to be copied.
     copies: Vec<Copy>,
@@ -197,7 +197,8 @@ impl Restore {
     ) -> Result<Option<(FileId, Vec<ChangeRow>)>, Failure> {
         let mut parked: Option<(FileId, Vec<ChangeRow>)> = None;
         for row in renamed {
-            let (Some(before), Some(after)) = (&row.before, &row.after) else { continue };
+            let Some(before) = &row.before else { continue };
+            let Some(after) = &row.after else { continue };
             let from = self.live(after.directory, last(&after.path));
             let to = self.live(before.directory, last(&before.path));
             if self.client.rename_how(&from, &to, RenameHow::NoReplace).await.is_ok() {

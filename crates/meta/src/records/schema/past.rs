@@ -35,7 +35,7 @@ record! {
 record! {
     /// A schedule by which snapshots of a directory are made and removed.
     pub struct ScheduleRecord {
-        /// What it keeps.
+        /// Counts of what it keeps.
         keep: KeepCounts,
         /// Manager time of the next snapshot.
         next_ms: u64,
