@@ -95,7 +95,7 @@ mod tests {
         for text in ["24h,7d,4w", "1h", "30d", "2h,52w"] {
             assert_eq!(super::text(parse(text).expect("good")), text);
         }
-        assert_eq!(parse("4w,24h").map(super::text), Ok("24h,4w".to_owned()));
+        assert_eq!(parse("4w,24h").map(text), Ok("24h,4w".to_owned()));
         assert_eq!(parse("none"), Ok(KeepCounts { hours: 0, days: 0, weeks: 0 }));
         for bad in ["", "24", "h", "0h", "1h,1h", "24h,", "1y", "-1d", "5000000000h", "1h none", "ä"] {
             assert!(parse(bad).is_err(), "{bad}");

@@ -111,8 +111,10 @@ pub async fn stat(core: &Arc<Core>, request: Lookup) -> Result<StatRow, Refusal>
         .read(move |core, tx| {
             if request.watch && !request.at.path.is_empty() {
                 // The directory is watched also if it has no entry of this name.
-                let directory = directories::directory_of(tx, &request.at)?.directory.file;
-                core.watchers().watch(client, directory, since);
+                let directory = directories::directory_of(tx, &request.at)?.directory;
+                if directory.within.is_none() {
+                    core.watchers().watch(client, directory.file, since);
+                }
             }
             let found = match request.follow {
                 true => directories::resolve_to_end(tx, &request.at)?,

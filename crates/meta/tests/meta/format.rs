@@ -560,5 +560,5 @@ fn the_document_lists_every_record_with_its_fields() {
         }
         records += 1;
     }
-    assert_eq!(records, 25);
+    assert_eq!(records, 26);
 }

@@ -165,9 +165,10 @@ impl Restore {
             }
         }
         self.copy_all(done).await?;
-        let mut given = BTreeSet::new();
+        // Directories that were made get theirs last.
+        let mut given: BTreeSet<FileId> = self.finish.iter().map(|(was, _)| *was).collect();
         for row in of(ChangeKind::Attributes).iter().chain(&of(ChangeKind::Entries)) {
-            if given.insert(row.file) && !self.finish.iter().any(|(was, _)| *was == row.file) {
+            if given.insert(row.file) {
                 let set = self.give(row.file, row.file).await;
                 let counts = row.change == ChangeKind::Attributes;
                 self.note(row, set, done, |done| done.attributes += u64::from(counts))?;
@@ -357,11 +358,13 @@ impl Restore {
     /// Copies all files that are to be copied. Further names of one file are made names of its copy.
     async fn copy_all(&mut self, done: &mut Restored) -> Result<(), Failure> {
         let mut first: BTreeMap<FileId, usize> = BTreeMap::new();
+        let mut names: BTreeMap<FileId, u32> = BTreeMap::new();
         let copies = std::mem::take(&mut self.copies);
         let mut further = Vec::new();
         let mut tasks = JoinSet::new();
         let places = Arc::new(Semaphore::new(COPIES));
         for (index, copy) in copies.iter().enumerate() {
+            *names.entry(copy.file).or_default() += 1;
             if let Some(first) = first.get(&copy.file) {
                 further.push((*first, index));
                 continue;
@@ -371,10 +374,10 @@ impl Restore {
             let to = self.live(copy.directory, &copy.name);
             let client = self.client.clone();
             let progress = Arc::clone(&self.progress);
-            let places = Arc::clone(&places);
+            let place = Arc::clone(&places).acquire_owned().await;
             let update = self.update;
             tasks.spawn(async move {
-                let _place = places.acquire_owned().await;
+                let _place = place;
                 let copied = match update && is_same(&client, &from, &to).await {
                     true => Ok(None),
                     false => restored(&client, &from, &to, &progress).await.map(Some),
@@ -387,7 +390,7 @@ impl Restore {
             let Ok((index, copied)) = ended else { continue };
             let copy = &copies[index];
             let shown = show_name(&copy.name);
-            let names = copies.iter().filter(|other| other.file == copy.file).count();
+            let names = names.get(&copy.file).copied().unwrap_or_default();
             let copied = match copied {
                 Ok(None) => {
                     done.same += 1;
@@ -397,7 +400,7 @@ impl Restore {
                     done.files += 1;
                     done.bytes += bytes;
                     match copy.links {
-                        links if links as usize > names => {
+                        links if links > names => {
                             let why =
                                 format!("it had {links} names, and gets {names} back: restore the others");
                             Err(Failure::new(Exit::Failed, "find its names", why))
