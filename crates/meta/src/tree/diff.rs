@@ -252,28 +252,61 @@ impl Between {
         seen::entry(tx, directory, name, within)
     }
 
-    /// The place of a file at one of the times, by its first name; `None` if it was not below the directory.
+    /// The place of a file at one of the times: by its first name, or by another if that is not below the
+    /// directory. `None`: no name is. Names other than the first are looked for among those that it has now.
     fn place(&self, tx: &Tx, file: FileId, within: Option<Within>) -> Result<Option<Place>, Refusal> {
-        let found = |file| -> Result<Option<InodeRecord>, Refusal> {
-            let inode = seen::find(tx, file, within)?;
-            Ok(inode.filter(|inode| inode.volume == self.volume && !inode.is_past()))
-        };
-        let Some(inode) = found(file)? else { return Ok(None) };
-        let mut names: Vec<Vec<u8>> = Vec::new();
-        let mut at = file;
-        let mut here = inode.clone();
+        let Some(inode) = self.found(tx, file, within)? else { return Ok(None) };
+        if file == self.top {
+            let below = NameBelow { directory: inode.parent, path: Vec::new() };
+            return Ok(Some(Place { inode, below }));
+        }
+        if let Some(path) = self.path_to(tx, inode.parent, &inode.name, within)? {
+            let below = NameBelow { directory: inode.parent, path };
+            return Ok(Some(Place { inode, below }));
+        }
+        if inode.more_links == 0 {
+            return Ok(None);
+        }
+        let (from, to) = key::more_names_of(file);
+        let more = tx.scan(&from, &to, usize::MAX)?;
+        let mut names: Vec<(FileId, Vec<u8>)> = more.iter().map(|(row, _)| key::more_name_in(row)).collect();
+        names.extend(tx.inode(file)?.map(|now| (now.parent, now.name)));
+        for (directory, name) in names {
+            let is_there = seen::entry(tx, directory, &name, within)?.is_some_and(|it| it.file == file);
+            if is_there && let Some(path) = self.path_to(tx, directory, &name, within)? {
+                let below = NameBelow { directory, path };
+                return Ok(Some(Place { inode: InodeRecord { parent: directory, name, ..inode }, below }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn found(&self, tx: &Tx, file: FileId, within: Option<Within>) -> Result<Option<InodeRecord>, Refusal> {
+        let inode = seen::find(tx, file, within)?;
+        Ok(inode.filter(|inode| inode.volume == self.volume && !inode.is_past()))
+    }
+
+    /// The names that lead from the directory that is compared to a name in another; `None` if that is not
+    /// below it.
+    fn path_to(
+        &self,
+        tx: &Tx,
+        directory: FileId,
+        name: &[u8],
+        within: Option<Within>,
+    ) -> Result<Option<Vec<u8>>, Refusal> {
+        let mut names: Vec<Vec<u8>> = vec![name.to_vec()];
+        let mut at = directory;
         while at != self.top {
-            if here.parent == FileId(0) || names.len() == DEPTH_MAX {
+            if at == FileId(0) || names.len() == DEPTH_MAX {
                 return Ok(None);
             }
-            names.push(std::mem::take(&mut here.name));
+            let Some(here) = self.found(tx, at, within)? else { return Ok(None) };
+            names.push(here.name);
             at = here.parent;
-            let Some(above) = found(at)? else { return Ok(None) };
-            here = above;
         }
         names.reverse();
-        let below = NameBelow { directory: inode.parent, path: names.join(&b'/') };
-        Ok(Some(Place { inode, below }))
+        Ok(Some(names.join(&b'/')))
     }
 }
 
