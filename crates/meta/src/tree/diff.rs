@@ -2,10 +2,10 @@
 //!
 //! A row that has changed since a snapshot was kept as a past row first, and is listed in `W` under the
 //! newest snapshot that sees it. So all that has changed after snapshot *a* and before *b* is listed under
-//! the numbers from *a* up to *b*; the first step walks these. Rows tell what was removed, renamed, opened for
-//! writing, or given other attributes. Of a directory whose names have changed, the second step compares the
-//! entries: which are new. What is below a new directory is new as well, if it was not below the compared one
-//! before. The cost is that of the changes and of the directories in which they are, not of the tree.
+//! the numbers from *a* up to *b*; the first step walks these. Rows tell what was removed, renamed, opened
+//! for writing, or given other attributes. Of a directory whose names have changed, the second step compares
+//! the entries: which are new. What is below a new directory is new as well, if it was not below the compared
+//! one before. The cost is that of the changes and of the directories in which they are, not of the tree.
 
 use braid_layout::{FileId, VolumeId};
 use braid_wire::control::{ChangeKind, ChangeRow, EntryKind, NameBelow, NamePlace, SnapshotDiff};
