@@ -70,7 +70,12 @@ pub fn resolve_to_end(tx: &Tx, at: &NamePlace) -> Result<Found, Refusal> {
 
 /// Follows a path to the directory of its last name, in which a name is to be changed.
 pub fn slot<'p>(tx: &Tx, at: &'p NamePlace) -> Result<Slot<'p>, Refusal> {
-    let slot = directory_of(tx, at)?;
+    let slot = directory_of(tx, at).map_err(|refusal| {
+        // The path may end at the directory whose snapshot it names.
+        let is_root =
+            refusal.reason == Reason::NoSnapshot && resolve(tx, at).is_ok_and(|found| found.within.is_some());
+        if is_root { read_only(&at.path) } else { refusal }
+    })?;
     if slot.directory.within.is_some() {
         return Err(read_only(&at.path));
     }

@@ -64,6 +64,11 @@ fn nothing_can_be_changed_in_a_door_and_nothing_new_has_its_name() {
     assert_eq!(refused("a/b/.snapshots"), Some(Reason::BadName));
     assert_eq!(refused("a/.snapshots/x"), Some(Reason::SnapshotReadOnly));
     assert_eq!(refused("a/.snapshots/x/d"), Some(Reason::SnapshotReadOnly));
+    for (path, parents) in [("a", Parents::Required), ("a", Parents::Made), ("a/new/d", Parents::Made)] {
+        let at = NamePlace::of("v@x", path);
+        let made = real.db.write(|tx| directories::make(tx, &at, &NEW, parents, 9));
+        assert_eq!(made.err().map(|refusal| refusal.reason), Some(Reason::SnapshotReadOnly), "{path}");
+    }
     let rename = |from: &str, to: &str| {
         let how = RenameHow::Replace;
         let renamed = real.db.write(|tx| directories::rename(tx, &at(from), &at(to), how, &keeps, 9));
