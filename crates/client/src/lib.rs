@@ -48,6 +48,7 @@ pub use explain::{Asked, Explained};
 pub use file::{FILE_BYTES_MAX, File, Replace};
 pub use heal::{DamagedAt, HealTally};
 pub use naming::attributes::Node;
+pub use naming::differences::Differences;
 pub use naming::file_systems::{OnOneFileSystem, file_systems, reserve_bytes};
 pub use naming::name::{
     COMPONENT_BYTES_MAX, Name, NameError, PATH_BYTES_MAX, PREFIX, VOLUME_BYTES_MAX, check_volume,

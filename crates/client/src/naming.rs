@@ -1,6 +1,7 @@
 //! Names and attributes: requests that the manager answers by itself.
 
 pub(crate) mod attributes;
+pub(crate) mod differences;
 pub(crate) mod file_systems;
 pub(crate) mod keys;
 pub(crate) mod layouts;

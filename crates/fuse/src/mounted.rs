@@ -31,6 +31,7 @@ use crate::kernel_side::unmapped::Unmapped;
 use crate::kernel_side::waits::Bound;
 use crate::shared::{Shared, manner};
 use crate::tree::names::known;
+use crate::tree::past;
 use crate::tree::space;
 
 /// A volume as the kernel sees it.
@@ -296,6 +297,9 @@ impl Filesystem for Mounted {
             Err(error) => reply.error(error),
         };
         let read = |shared: Arc<Shared>| async move {
+            if let Some(file) = shared.past.opened(handle) {
+                return shared.read_past(&file, offset, size).await;
+            }
             let open = known(&shared, handle)?;
             open.keeps_locks()?;
             open.inode.read(offset, size).await
@@ -362,6 +366,9 @@ impl Filesystem for Mounted {
         self.spawn_look(asker, |shared| async move {
             let asked = async {
                 let wanted = Wanted { owner, pid, span, kind: lock_kind(kind)? };
+                if shared.past.opened(handle).is_some() {
+                    return past::lock(wanted.kind).map(|()| None);
+                }
                 shared.lock_in_the_way(&*known(&shared, handle)?, wanted).await
             };
             match asked.await {
@@ -389,6 +396,9 @@ impl Filesystem for Mounted {
         let bound = if waits { Bound::None } else { Bound::Answered };
         self.spawn_done(asker, bound, reply, |shared| async move {
             let wanted = Wanted { owner, pid, span: lock_span(from, to), kind: lock_kind(kind)? };
+            if shared.past.opened(handle).is_some() {
+                return past::lock(wanted.kind);
+            }
             shared.lock(&known(&shared, handle)?, wanted, waiter).await
         });
     }

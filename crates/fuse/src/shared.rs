@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use braid_client::AttributeChanges;
 use braid_layout::FileId;
-use braid_wire::control::EntryKind;
+use braid_wire::control::{EntryKind, StatRow};
 use fuser::{Errno, FileAttr, FileHandle, FopenFlags, INodeNo};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 
@@ -21,8 +21,9 @@ use crate::kernel_side::unmapped::Unmapped;
 use crate::table::Table;
 use crate::tree::attributes::{self, nanoseconds};
 use crate::tree::later::merged;
-use crate::tree::listing::Listing;
-use crate::tree::names::known;
+use crate::tree::listing::{Listed, Listing};
+use crate::tree::names::{Entry, known};
+use crate::tree::past::{self, Past};
 use crate::tree::space::Space;
 
 /// State shared by all requests of a mount.
@@ -35,6 +36,7 @@ pub(crate) struct Shared {
     pub(crate) locks: Arc<Locks>,
     pub(crate) unmapped: Unmapped,
     pub(crate) lookups: Lookups,
+    pub(crate) past: Past,
 }
 
 /// Place of a write, and the condition for its answer.
@@ -57,9 +59,9 @@ pub(crate) fn manner(offset: u64, flags: OFlags, is_from_pages: bool) -> (WriteP
 
 impl Shared {
     pub(crate) fn new(context: Arc<Context>) -> Shared {
-        let (inodes, files, directories, space, unmapped, lookups) = Default::default();
+        let (inodes, files, directories, space, unmapped, lookups, past) = Default::default();
         let locks = Arc::clone(&context.locks);
-        Shared { context, inodes, files, directories, space, locks, unmapped, lookups }
+        Shared { context, inodes, files, directories, space, locks, unmapped, lookups, past }
     }
 
     /// Number of times that bytes were dropped because they could not be written.
@@ -79,8 +81,18 @@ impl Shared {
         });
     }
 
+    /// Notes that the kernel is about to be told of an entry in a snapshot.
+    pub(crate) fn tell_of_past(&self, entry: &Entry) {
+        if let Some(row) = &entry.past {
+            self.lookups.told(entry.attributes.ino, || self.past.put(StatRow::clone(row)));
+        }
+    }
+
     /// Drops the records of a file that the kernel no longer knows.
     pub(crate) fn forget(&self, number: INodeNo) {
+        if past::is_past(number) {
+            return self.past.forget(number);
+        }
         let context = &self.context;
         let file = self.file(number);
         context.remembered.forget(file);
@@ -94,6 +106,9 @@ impl Shared {
 
     /// Opens a directory. The flags say whether the kernel may list it from what it has cached.
     pub(crate) async fn open_directory(&self, number: INodeNo) -> Outcome<(Listing, FopenFlags)> {
+        if past::is_past(number) {
+            return self.open_directory_in_past(number);
+        }
         let row = self.row(self.file(number)).await?;
         if row.kind() != EntryKind::Directory {
             return Err(Errno::ENOTDIR);
@@ -106,13 +121,16 @@ impl Shared {
             flags |= FopenFlags::FOPEN_KEEP_CACHE;
         }
         self.context.listed.put(row.file, Some(version));
-        let listing = Listing::new(&self.context, row.file, number, above);
+        let listing = Listing::new(&self.context, Listed::Live(row.file), number, above);
         Ok((listing, flags))
     }
 
     /// Closes a descriptor: all that was written through any descriptor is with the drives then, and the
     /// program's `fcntl` locks of the file are released.
     pub(crate) async fn flush(self: &Arc<Shared>, handle: FileHandle, owner: u64) -> Outcome<()> {
+        if self.past.opened(handle).is_some() {
+            return Ok(());
+        }
         let open = known(self, handle)?;
         let mut flushed = Ok(());
         if open.writes {
@@ -127,6 +145,9 @@ impl Shared {
     /// The manager is told also if only the bytes are to be synced (`fdatasync`): otherwise others who open
     /// the file would take their cached content for current.
     pub(crate) async fn sync(&self, handle: FileHandle) -> Outcome<()> {
+        if self.past.opened(handle).is_some() {
+            return Ok(());
+        }
         let open = known(self, handle)?;
         open.inode.sync().await?;
         open.not_lost()
@@ -140,6 +161,7 @@ impl Shared {
         size: Option<u64>,
         changes: AttributeChanges,
     ) -> Outcome<FileAttr> {
+        past::changeable(number)?;
         if let Some(size) = size {
             self.set_size(number, handle, size).await?;
         }
@@ -198,6 +220,9 @@ impl Shared {
         number: INodeNo,
         flags: OFlags,
     ) -> Outcome<(FileHandle, FopenFlags)> {
+        if past::is_past(number) {
+            return self.open_past(number, flags).await;
+        }
         if flags.contains(OFlags::TRUNC) && !is_root {
             self.drop_set_id(number).await?;
         }

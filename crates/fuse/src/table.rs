@@ -20,6 +20,11 @@ impl<T> Default for Table<T> {
 }
 
 impl<T> Table<T> {
+    /// A table whose handles begin above a number.
+    pub(crate) fn from(above: u64) -> Table<T> {
+        Table { next: AtomicU64::new(above + 1), open: Mutex::default() }
+    }
+
     /// Adds a value and returns its new handle.
     pub(crate) fn put(&self, value: T) -> FileHandle {
         let number = self.next.fetch_add(1, Ordering::Relaxed);

@@ -8,6 +8,7 @@ pub(crate) mod later;
 pub(crate) mod listing;
 pub(crate) mod names;
 pub(crate) mod news;
+pub(crate) mod past;
 pub(crate) mod said;
 pub(crate) mod space;
 pub(crate) mod xattrs;

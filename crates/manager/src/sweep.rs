@@ -37,6 +37,7 @@ use crate::restore::retake::Retake;
 use crate::sessions::callbacks::Bury;
 use crate::sessions::locking::EndIdle;
 use crate::sessions::operation_turns;
+use crate::snapshots::keep::Schedules;
 use crate::snapshots::names::Snapshots;
 
 /// Interval between two stores of the drives' log positions. If a drive loses less than this and the manager
@@ -74,6 +75,7 @@ pub async fn sweep(core: Arc<Core>) {
         Start::of::<TendRates>(),
         Start::of::<Snapshots>(),
         Start::of::<KeepNames>(),
+        Start::of::<Schedules>(),
     ];
     run_all(core, JOBS).await;
 }

@@ -21,6 +21,7 @@ pub mod pauses;
 pub mod recovery;
 pub mod reservations;
 pub mod scarce;
+pub mod schedules;
 pub mod slow;
 pub mod space;
 pub mod spread;

@@ -1,7 +1,9 @@
 //! Changes of volumes, directories and files in a transaction, and their records as clients see them.
 
 pub mod attributes;
+pub mod diff;
 pub mod directories;
+pub mod doors;
 pub mod entries;
 pub mod files;
 pub mod keepers;
@@ -11,6 +13,7 @@ pub mod names;
 pub mod nodes;
 pub mod quotas;
 pub mod room;
+pub mod schedules;
 pub mod seen;
 pub mod shapes;
 pub mod snapshots;

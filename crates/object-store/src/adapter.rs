@@ -36,7 +36,7 @@ impl ObjectStore for BraidStore {
         let PutOptions { mode, tags: _, attributes, extensions: _ } = opts;
         let attributes = storable(self, &attributes)?;
         let failed = |error| failure(location, error);
-        let name = self.name(location.as_ref()).map_err(failed)?;
+        let name = self.name_to_change(location.as_ref()).map_err(failed)?;
         let replace = match mode {
             PutMode::Overwrite => Replace::Yes,
             PutMode::Create => Replace::No,
@@ -57,7 +57,7 @@ impl ObjectStore for BraidStore {
         let PutMultipartOptions { tags: _, attributes, extensions: _ } = opts;
         let attributes = storable(self, &attributes)?;
         let failed = |error| failure(location, error);
-        let name = self.name(location.as_ref()).map_err(failed)?;
+        let name = self.name_to_change(location.as_ref()).map_err(failed)?;
         let upload = Upload::begin(self, name, &attributes).await.map_err(failed)?;
         Ok(Box::new(BraidUpload { location: location.clone(), upload }))
     }
@@ -172,7 +172,7 @@ impl ObjectStore for BraidStore {
 }
 
 fn names(store: &BraidStore, from: &Path, to: &Path) -> Result<(braid_client::Name, braid_client::Name)> {
-    let name = |at: &Path| store.name(at.as_ref()).map_err(|error| failure(at, error));
+    let name = |at: &Path| store.name_to_change(at.as_ref()).map_err(|error| failure(at, error));
     Ok((name(from)?, name(to)?))
 }
 
@@ -192,7 +192,7 @@ async fn delete_chunk(store: &BraidStore, chunk: Vec<Result<Path>>) -> Vec<Resul
     let mut places = Vec::new();
     let mut names = Vec::new();
     for location in chunk {
-        let named = location.and_then(|location| match store.name(location.as_ref()) {
+        let named = location.and_then(|location| match store.name_to_change(location.as_ref()) {
             Ok(name) => Ok((location, name)),
             Err(error) => Err(failure(&location, error)),
         });

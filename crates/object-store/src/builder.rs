@@ -18,6 +18,7 @@ pub struct BraidStoreBuilder {
     url: Option<String>,
     volume: Option<String>,
     prefix: Option<String>,
+    snapshot: Option<String>,
     keeps_directories: bool,
 }
 
@@ -35,12 +36,6 @@ pub enum BuildError {
         name: String,
         /// The rule that the text breaks.
         source: NameError,
-    },
-    /// The URL names a snapshot.
-    #[error("{name} is in a snapshot, which an object store does not read yet: copy it out with braid cp")]
-    Snapshot {
-        /// The URL that was given.
-        name: Name,
     },
     /// The file `cluster.toml` cannot be read.
     #[error(transparent)]
@@ -98,8 +93,15 @@ impl BraidStoreBuilder {
         self
     }
 
-    /// Sets volume and directory as `braid://VOLUME/PATH`, without percent-encoding. A volume or prefix
-    /// that is given separately takes precedence.
+    /// Sets a snapshot: of the volume, or of the first directory on the prefix that has one of this name. The
+    /// store shows what that shows, and its objects can only be read.
+    pub fn with_snapshot(mut self, name: impl Into<String>) -> BraidStoreBuilder {
+        self.snapshot = Some(name.into());
+        self
+    }
+
+    /// Sets volume and directory as `braid://VOLUME/PATH`, or `braid://VOLUME@SNAPSHOT/PATH`, without
+    /// percent-encoding. A volume, prefix or snapshot that is given separately takes precedence.
     pub fn with_url(mut self, url: impl Into<String>) -> BraidStoreBuilder {
         self.url = Some(url.into());
         self
@@ -127,16 +129,18 @@ impl BraidStoreBuilder {
             move |source| BuildError::Name { name, source }
         };
         let url = self.url.as_deref().map(|url| url.parse::<Name>().map_err(bad(url))).transpose()?;
-        if let Some(name) = url.as_ref().filter(|url| url.snapshot().is_some()) {
-            return Err(BuildError::Snapshot { name: name.clone() });
-        }
         let volume = self.volume.as_deref().or(url.as_ref().map(Name::volume)).ok_or(BuildError::NoVolume)?;
         let path = match (&self.prefix, &url) {
             (Some(prefix), _) => prefix.as_bytes(),
             (None, Some(url)) => url.path(),
             (None, None) => b"",
         };
-        Name::new(volume, path).map_err(bad(&format!("{volume}/{}", String::from_utf8_lossy(path))))
+        let root =
+            Name::new(volume, path).map_err(bad(&format!("{volume}/{}", String::from_utf8_lossy(path))))?;
+        match self.snapshot.as_deref().or(url.as_ref().and_then(Name::snapshot)) {
+            Some(snapshot) => root.in_snapshot(snapshot).map_err(bad(snapshot)),
+            None => Ok(root),
+        }
     }
 }
 
@@ -168,5 +172,10 @@ mod tests {
         check(BraidStoreBuilder::new().with_prefix("c"), None);
         check(BraidStoreBuilder::new().with_url("s3://main/a"), None);
         check(BraidStoreBuilder::new().with_volume("main").with_prefix("a//b"), None);
+        let past = BraidStoreBuilder::new().with_url("braid://main@s/a");
+        check(past.clone(), Some("braid://main@s/a"));
+        check(past.clone().with_snapshot("t").with_prefix("b"), Some("braid://main@t/b"));
+        check(past.with_snapshot("no/name"), None);
+        check(BraidStoreBuilder::new().with_volume("main").with_snapshot("s"), Some("braid://main@s/"));
     }
 }

@@ -25,6 +25,12 @@ pub enum Error {
         /// The name, with its volume.
         name: String,
     },
+    /// The object is in a snapshot, and was to be changed.
+    #[error("{name} is in a snapshot, which cannot be changed: use a store without a snapshot")]
+    ReadOnly {
+        /// The name, with its volume and snapshot.
+        name: String,
+    },
     /// An object of this name exists already.
     #[error("{name} exists already")]
     Exists {
@@ -105,6 +111,7 @@ impl Error {
         match self {
             Error::NoFile { .. } => Family::NotFound,
             Error::Exists { .. } => Family::Exists,
+            Error::ReadOnly { .. } => Family::Permission,
             Error::Changed { .. } | Error::NoTag { .. } => Family::Precondition,
             Error::Client(error) | Error::Contended { source: error, .. } => family(error),
             _ => Family::Other,

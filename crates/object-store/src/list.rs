@@ -195,7 +195,7 @@ impl Directory {
 }
 
 fn of_entry(entry: &Entry) -> Object {
-    Object { number: entry.file, attributes: entry.attributes }
+    Object { number: entry.file, attributes: entry.attributes, snapshot: 0 }
 }
 
 /// Returns true if a path below this directory may come after another path.

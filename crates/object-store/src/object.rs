@@ -9,6 +9,8 @@ use braid_wire::control::FileAttributes;
 pub(crate) struct Object {
     pub(crate) number: FileId,
     pub(crate) attributes: FileAttributes,
+    /// Number of the snapshot that shows the file so; 0: it is so now.
+    pub(crate) snapshot: u32,
 }
 
 impl Object {
@@ -62,7 +64,7 @@ mod tests {
             changed_ns,
             created_ns: 1,
         };
-        Object { number: FileId(77), attributes }
+        Object { number: FileId(77), attributes, snapshot: 0 }
     }
 
     #[test]

@@ -35,7 +35,8 @@ impl BraidStore {
             tries += 1;
             match self.client.open(name, &OpenOptions::new().read(true)).await {
                 Ok(file) => {
-                    let object = Object { number: file.number(), attributes: file.attributes() };
+                    let snapshot = file.known().snapshot;
+                    let object = Object { number: file.number(), attributes: file.attributes(), snapshot };
                     return Ok((Arc::new(file), object));
                 }
                 // The object may have been replaced while it was opened: then the name stands for another
@@ -59,7 +60,7 @@ impl BraidStore {
         if !object.attributes.has_xattrs {
             return Ok(Vec::new());
         }
-        let xattrs = self.client.xattrs(&self.numbered(object.number)).await?;
+        let xattrs = self.client.xattrs(&self.numbered(object)).await?;
         let ours = xattrs.into_iter().filter_map(|xattr| {
             let name = String::from_utf8(xattr.name).ok()?;
             let name = name.strip_prefix(XATTR_PREFIX)?.to_owned();
@@ -69,14 +70,24 @@ impl BraidStore {
     }
 
     /// The name of the file with this number, whatever other name the file has.
-    pub(crate) fn numbered(&self, file: FileId) -> Name {
+    pub(crate) fn numbered(&self, object: &Object) -> Name {
+        let Object { number, snapshot, .. } = *object;
+        Name::number_in(self.root.volume(), number, snapshot).expect("the volume's name is that of a name")
+    }
+
+    /// The name of a live file with this number.
+    pub(crate) fn numbered_now(&self, file: FileId) -> Name {
         Name::number(self.root.volume(), file).expect("the volume's name is that of a name")
     }
 }
 
 /// The object that a row describes, if it is a file.
 pub(crate) fn object(row: StatRow) -> Option<Object> {
-    (row.kind() == EntryKind::File).then_some(Object { number: row.file, attributes: row.attributes })
+    (row.kind() == EntryKind::File).then_some(Object {
+        number: row.file,
+        attributes: row.attributes,
+        snapshot: row.snapshot,
+    })
 }
 
 /// Returns true if the object was replaced or deleted while it was open: a file without a name is freed.

@@ -46,7 +46,14 @@ impl BraidStore {
     /// Restricts the store to the objects below a directory of the volume, which need not exist yet. Paths
     /// of objects are relative to it.
     pub fn with_prefix(self, prefix: &str) -> Result<BraidStore, NameError> {
-        let root = Name::new(self.root.volume(), prefix.as_bytes())?;
+        let root = self.root.with_path(prefix.as_bytes())?;
+        Ok(BraidStore { root, ..self })
+    }
+
+    /// Restricts the store to what a snapshot of this name shows: that of the volume, or of the first
+    /// directory on the prefix that has one. Objects can then only be read.
+    pub fn with_snapshot(self, name: &str) -> Result<BraidStore, NameError> {
+        let root = self.root.in_snapshot(name)?;
         Ok(BraidStore { root, ..self })
     }
 
@@ -71,8 +78,16 @@ impl BraidStore {
             (b"", location) => location.as_bytes().to_vec(),
             (root, location) => [root, b"/", location.as_bytes()].concat(),
         };
-        Name::new(self.root.volume(), &path)
-            .map_err(|source| Error::Path { location: location.to_owned(), source })
+        self.root.with_path(&path).map_err(|source| Error::Path { location: location.to_owned(), source })
+    }
+
+    /// The full name of an object that is to be changed. Refused in a snapshot.
+    pub(crate) fn name_to_change(&self, location: &str) -> Result<Name, Error> {
+        let name = self.name(location)?;
+        if name.snapshot().is_some() {
+            return Err(Error::ReadOnly { name: name.to_string() });
+        }
+        Ok(name)
     }
 
     /// Removes the obstacle after a request for a new name was refused, and returns true if the request can

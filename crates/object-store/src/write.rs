@@ -108,7 +108,7 @@ impl BraidStore {
 
     /// Sets attributes of a file.
     pub(crate) async fn describe(&self, file: FileId, attributes: &[(String, String)]) -> Result<(), Error> {
-        let file = self.numbered(file);
+        let file = self.numbered_now(file);
         let named = attributes.iter().map(|(name, value)| (format!("{XATTR_PREFIX}{name}"), value));
         let setting = named.map(|(name, value)| {
             let file = &file;
@@ -120,7 +120,7 @@ impl BraidStore {
 
     /// The e_tag of a file that was just named; `None` if the file has been replaced or deleted by now.
     pub(crate) async fn tag(&self, file: FileId) -> Result<Option<String>, Error> {
-        match self.client.stat_itself(&self.numbered(file)).await {
+        match self.client.stat_itself(&self.numbered_now(file)).await {
             Ok(row) => Ok(crate::read::object(row).map(|object| object.e_tag())),
             Err(error) if error.reason() == Some(Reason::NotFound) => Ok(None),
             Err(error) => Err(error.into()),

@@ -34,7 +34,7 @@ pub use servers::DriveOptions;
 pub(crate) use servers::{Drive, DriveServe, Manager, ManagerRebuild, ManagerServe, Supervised};
 pub use sim::SimRun;
 pub(crate) use sim::{Sim, Size};
-pub(crate) use snapshot::{Snapshot, SnapshotOf};
+pub(crate) use snapshot::{Snapshot, SnapshotOf, SnapshotRestore};
 pub(crate) use store::Store;
 pub(crate) use stream::{Pace, Play, Record, Stream};
 pub(crate) use volume::{Clustering, Layout, LayoutSet, Volume, VolumeCreate, VolumeSet};

@@ -124,7 +124,7 @@ impl Text {
         Text::new(&typed(name))
     }
 
-    fn new(bytes: &[u8]) -> Text {
+    pub(crate) fn new(bytes: &[u8]) -> Text {
         match std::str::from_utf8(bytes) {
             Ok(text) => Text { text: text.to_owned(), bytes: None },
             Err(_) => {

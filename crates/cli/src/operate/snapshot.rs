@@ -1,13 +1,14 @@
-//! `braid snapshot make|ls|rm`.
+//! `braid snapshot`.
 
 use std::ffi::OsStr;
 use std::path::Path;
 
-use braid_client::{Buffered, Name};
+use braid_client::{Buffered, Client, Name};
 use braid_wire::control::{SnapshotMade, SnapshotRow};
 use serde::Serialize;
 
 use crate::files::names::remote;
+use crate::operate::{differences, keep, restore};
 use crate::output::exit::{Exit, Failure};
 use crate::output::report::{Report, count, table};
 use crate::output::{size, time};
@@ -75,7 +76,10 @@ pub(crate) async fn run(
         }
         args::Snapshot::Ls { of } => {
             let client = connect::cluster(cluster).await?;
-            let rows = client.snapshots(&directory(&of)?).await?;
+            let rows = match of {
+                Some(of) => client.snapshots(&directory(&of)?).await?,
+                None => all(&client).await?,
+            };
             let rows: Vec<Row> = rows.into_iter().map(Row::from).collect();
             report.facts(&rows, |rows| if rows.is_empty() { "no snapshots\n".to_owned() } else { show(rows) })
         }
@@ -84,7 +88,32 @@ pub(crate) async fn run(
             read_as(&directory, &name)?;
             Ok(connect::cluster(cluster).await?.remove_snapshot(&directory, &name).await?)
         }
+        args::Snapshot::Diff { from, to } => {
+            let from = remote(&from)?;
+            let to = remote(&to)?;
+            differences::show(&connect::cluster(cluster).await?, &from, &to, report).await
+        }
+        args::Snapshot::Restore(asked) => restore::run(asked, cluster, report).await,
+        args::Snapshot::Keep { of, keep } => {
+            let directory = of.as_deref().map(directory).transpose()?;
+            let client = connect::cluster(cluster).await?;
+            if let (Some(directory), Some(counts)) = (&directory, keep) {
+                return Ok(client.keep_snapshots(directory, counts).await?);
+            }
+            keep::show(&client, directory.as_ref(), report).await
+        }
     }
+}
+
+/// The snapshots of all volumes.
+async fn all(client: &Client) -> Result<Vec<SnapshotRow>, Failure> {
+    let mut rows = Vec::new();
+    for volume in client.volumes().await? {
+        let root =
+            Name::root(&volume.name).map_err(|error| Failure::usage(&volume.name, error.to_string()))?;
+        rows.extend(client.snapshots(&root).await?);
+    }
+    Ok(rows)
 }
 
 /// The volume or directory that an argument names.

@@ -9,6 +9,11 @@ pub fn show(ms: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
+/// A time in UTC to the second, for a name: `2026-11-20T11-47-03`.
+pub(crate) fn in_name(ms: u64) -> String {
+    show(ms).trim_end_matches('Z').replace(' ', "T").replace(':', "-")
+}
+
 /// Year, month and day of the Gregorian calendar from days since 1970. Works in 400-year eras of 146,097 days
 /// and in years that begin in March, so that the leap day comes last (Hinnant, "chrono-compatible low-level
 /// date algorithms").
@@ -37,6 +42,7 @@ mod tests {
             (1_795_175_223_000, "2026-11-20 11:47:03Z"),
         ] {
             assert_eq!(show(ms), shown);
+            assert!(shown.starts_with(&in_name(ms)[..10]) && in_name(ms).len() == 19);
         }
     }
 }

@@ -39,6 +39,8 @@ mod scrub;
 mod sending;
 mod signals;
 mod simulate;
+mod snapshot_mount;
+mod snapshot_restore;
 mod snapshots;
 mod sources;
 mod store;

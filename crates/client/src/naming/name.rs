@@ -95,9 +95,26 @@ impl Name {
         Ok(Name { snapshot: snapshot.to_owned(), ..self.clone() })
     }
 
+    /// Another path from the same beginning: the volume's root, or that in the snapshot. Drops one slash at
+    /// the beginning and one at the end of the path.
+    pub fn with_path(&self, path: &[u8]) -> Result<Name, NameError> {
+        Ok(Name { path: Name::new(&self.volume, path)?.path, ..self.clone() })
+    }
+
+    /// The same name as it is now, in no snapshot.
+    pub fn in_no_snapshot(&self) -> Name {
+        Name { snapshot: String::new(), number: 0, ..self.clone() }
+    }
+
     /// A name for the file or directory of this number, whatever its path is by now.
     pub fn number(volume: &str, file: FileId) -> Result<Name, NameError> {
         Ok(Name { from: file, ..Name::root(volume)? })
+    }
+
+    /// A name for the file or directory of this number, as the volume's snapshot of a number shows it; 0: as
+    /// it is now.
+    pub fn number_in(volume: &str, file: FileId, snapshot: u32) -> Result<Name, NameError> {
+        Ok(Name { number: snapshot, ..Name::number(volume, file)? })
     }
 
     /// The name of a volume's root.

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use braid_client::File;
 use fuser::{Errno, FileHandle};
 
 use crate::errors::{Outcome, errno};
@@ -33,7 +34,10 @@ impl Shared {
     pub(crate) async fn find(&self, handle: FileHandle, from: i64, whence: i32) -> Outcome<i64> {
         let what = Find::new(whence)?;
         let from = u64::try_from(from).map_err(|_| Errno::ENXIO)?;
-        let at = known(self, handle)?.inode.find(what, from).await?;
+        let at = match self.past.opened(handle) {
+            Some(file) => find_in(&file, what, from).await?,
+            None => known(self, handle)?.inode.find(what, from).await?,
+        };
         i64::try_from(at).map_err(|_| Errno::EOVERFLOW)
     }
 }
@@ -48,19 +52,23 @@ impl Inode {
         }
         self.catch_up().await;
         let slot = self.reading().await.map_err(|error| errno(&error))?;
-        let file = slot.file.as_ref().expect("it is open");
-        if from >= file.size() {
-            return Err(Errno::ENXIO);
-        }
-        let mut at = from;
-        loop {
-            let data = file.data_after(at).await.map_err(|error| errno(&error))?;
-            match (what, data) {
-                (Find::Data, data) => return data.map(|data| data.start).ok_or(Errno::ENXIO),
-                // The search goes on where the last answer ended.
-                (Find::Hole, Some(data)) if data.start == at && data.end > at => at = data.end,
-                (Find::Hole, _) => return Ok(at.min(file.size())),
-            }
+        find_in(slot.file.as_ref().expect("it is open"), what, from).await
+    }
+}
+
+/// The first offset of an open file at or after `from` with data or a hole.
+async fn find_in(file: &File, what: Find, from: u64) -> Outcome<u64> {
+    if from >= file.size() {
+        return Err(Errno::ENXIO);
+    }
+    let mut at = from;
+    loop {
+        let data = file.data_after(at).await.map_err(|error| errno(&error))?;
+        match (what, data) {
+            (Find::Data, data) => return data.map(|data| data.start).ok_or(Errno::ENXIO),
+            // The search goes on where the last answer ended.
+            (Find::Hole, Some(data)) if data.start == at && data.end > at => at = data.end,
+            (Find::Hole, _) => return Ok(at.min(file.size())),
         }
     }
 }

@@ -291,7 +291,7 @@ impl Slot {
 }
 
 /// Reads until the buffer is full or the file ends. Returns the number of bytes read.
-async fn fill(file: &File, buffer: &mut [u8], offset: u64) -> Result<usize> {
+pub(crate) async fn fill(file: &File, buffer: &mut [u8], offset: u64) -> Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
         let at = offset.saturating_add(length(&buffer[..filled]));

@@ -127,7 +127,12 @@ impl Mounted {
     {
         let shared = Arc::clone(&self.shared);
         let answer = move |done| match done {
-            Ok(Entry { attributes, is_kept, is_unmapped }) => {
+            Ok(entry @ Entry { past: Some(_), .. }) => {
+                let trust = entry.trust_in_past();
+                shared.tell_of_past(&entry);
+                reply.entry(&trust, &entry.attributes, Generation(0));
+            }
+            Ok(Entry { attributes, is_kept, is_unmapped, past: None }) => {
                 shared.tell(&attributes, is_unmapped);
                 let trust = shared.context.trust();
                 let in_name = if is_kept { trust } else { Duration::ZERO };

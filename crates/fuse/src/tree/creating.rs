@@ -11,6 +11,7 @@ use crate::errors::{Outcome, errno};
 use crate::shared::Shared;
 use crate::tree::attributes;
 use crate::tree::names::{Entry, known, stale};
+use crate::tree::past;
 
 impl Shared {
     /// Creates a file. If another program has made it meanwhile, it is opened if the asker may; otherwise the
@@ -21,6 +22,7 @@ impl Shared {
         flags: OFlags,
         new: NewAttributes,
     ) -> Outcome<(FileAttr, Duration, FileHandle)> {
+        past::changeable(at.0)?;
         let path = self.under(at.0, at.1)?;
         let options = OpenOptions::new().read(true).write(true).create_new(true).new_attributes(new);
         let asked = self.context.kept.ask();

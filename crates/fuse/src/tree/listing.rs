@@ -6,15 +6,17 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use braid_client::Lister;
+use braid_client::{Lister, Name};
 use braid_layout::FileId;
 use braid_wire::Reason;
+use braid_wire::control::Entry;
 use fuser::{FileType, INodeNo, ReplyDirectory};
 use tokio::sync::Mutex;
 
 use crate::context::Context;
 use crate::tree::attributes::{file_type, number};
 use crate::tree::kept::Asked;
+use crate::tree::past;
 
 /// Positions of `.` and `..`, which are in every directory.
 const DOTS: u64 = 2;
@@ -24,11 +26,37 @@ const WINDOW: usize = 4096;
 /// A listing from its beginning, in the order of the names.
 pub(crate) struct Listing {
     context: Arc<Context>,
-    directory: FileId,
+    directory: Listed,
     /// Numbers of the directory and of the one above it.
     own: INodeNo,
     above: INodeNo,
     state: Mutex<State>,
+}
+
+/// The directory that is listed.
+#[derive(Debug, Clone)]
+pub(crate) enum Listed {
+    /// A live directory: the records of its entries are kept.
+    Live(FileId),
+    /// A directory in a snapshot; 0: one that has the names of snapshots.
+    Past { name: Name, snapshot: u32 },
+}
+
+impl Listed {
+    fn name(&self, context: &Context) -> Name {
+        match self {
+            Listed::Live(directory) => context.name(*directory),
+            Listed::Past { name, .. } => name.clone(),
+        }
+    }
+
+    /// The number of an entry. The numbers of snapshots' roots are known once they are looked up.
+    fn number(&self, entry: &Entry, context: &Context) -> INodeNo {
+        match self {
+            Listed::Live(_) => number(entry.file, context.root),
+            Listed::Past { snapshot, .. } => past::number(entry.file, *snapshot),
+        }
+    }
 }
 
 struct State {
@@ -44,21 +72,21 @@ struct State {
 struct Window {
     /// Index of the first entry that is kept.
     begin: usize,
-    kept: VecDeque<Listed>,
+    kept: VecDeque<One>,
     /// The name of the last entry before each multiple of [`WINDOW`], except the first.
     marks: Vec<Vec<u8>>,
 }
 
 #[derive(Debug)]
-struct Listed {
+struct One {
     ino: INodeNo,
     kind: FileType,
     name: Vec<u8>,
 }
 
 impl Listing {
-    pub(crate) fn new(context: &Arc<Context>, directory: FileId, own: INodeNo, above: INodeNo) -> Listing {
-        let state = Mutex::new(State::new(context, directory));
+    pub(crate) fn new(context: &Arc<Context>, directory: Listed, own: INodeNo, above: INodeNo) -> Listing {
+        let state = Mutex::new(State::new(context, &directory));
         Listing { context: Arc::clone(context), directory, own, above, state }
     }
 
@@ -66,7 +94,7 @@ impl Listing {
     pub(crate) async fn fill(&self, offset: u64, reply: &mut ReplyDirectory) -> braid_client::Result<()> {
         let mut state = self.state.lock().await;
         if offset == 0 {
-            *state = State::new(&self.context, self.directory);
+            *state = State::new(&self.context, &self.directory);
         }
         let mut at = offset;
         loop {
@@ -75,8 +103,8 @@ impl Listing {
                 1 => reply.add(self.above, DOTS, FileType::Directory, ".."),
                 _ => {
                     let index = usize::try_from(at - DOTS).unwrap_or(usize::MAX);
-                    let listed = state.reach(index, &self.context, self.directory).await?;
-                    let Some(Listed { ino, kind, name }) = listed else { return Ok(()) };
+                    let listed = state.reach(index, &self.context, &self.directory).await?;
+                    let Some(One { ino, kind, name }) = listed else { return Ok(()) };
                     reply.add(*ino, at + 1, *kind, OsStr::from_bytes(name))
                 }
             };
@@ -89,9 +117,9 @@ impl Listing {
 }
 
 impl State {
-    fn new(context: &Context, directory: FileId) -> State {
+    fn new(context: &Context, directory: &Listed) -> State {
         let asked = context.kept.ask();
-        let lister = context.client.list(&context.name(directory));
+        let lister = context.client.list(&directory.name(context));
         State { lister, asked, window: Window::default(), is_whole: false }
     }
 
@@ -101,11 +129,11 @@ impl State {
         &mut self,
         index: usize,
         context: &Context,
-        directory: FileId,
-    ) -> braid_client::Result<Option<&Listed>> {
+        directory: &Listed,
+    ) -> braid_client::Result<Option<&One>> {
         if let Some(after) = self.window.go_back(index) {
             self.asked = context.kept.ask();
-            self.lister = context.client.list_after(&context.name(directory), after);
+            self.lister = context.client.list_after(&directory.name(context), after);
             self.is_whole = false;
         }
         while self.window.end() <= index && !self.is_whole {
@@ -116,10 +144,12 @@ impl State {
             };
             match next {
                 Some(entry) => {
-                    context.kept.put_entry(self.asked, directory, &entry);
-                    let ino = number(entry.file, context.root);
+                    if let Listed::Live(directory) = directory {
+                        context.kept.put_entry(self.asked, *directory, &entry);
+                    }
+                    let ino = directory.number(&entry, context);
                     let kind = file_type(entry.kind());
-                    self.window.push(Listed { ino, kind, name: entry.name });
+                    self.window.push(One { ino, kind, name: entry.name });
                 }
                 None => self.is_whole = true,
             }
@@ -133,11 +163,11 @@ impl Window {
         self.begin + self.kept.len()
     }
 
-    fn get(&self, index: usize) -> Option<&Listed> {
+    fn get(&self, index: usize) -> Option<&One> {
         self.kept.get(index.checked_sub(self.begin)?)
     }
 
-    fn push(&mut self, listed: Listed) {
+    fn push(&mut self, listed: One) {
         let count = self.end() + 1;
         if count.is_multiple_of(WINDOW) && count / WINDOW > self.marks.len() {
             self.marks.push(listed.name.clone());
@@ -183,7 +213,7 @@ mod tests {
                 next = (0..count).find(|other| name(*other) > after).expect("one comes after it");
             }
             while window.end() <= index && next < count {
-                window.push(Listed { ino: INodeNo(1), kind: FileType::RegularFile, name: name(next) });
+                window.push(One { ino: INodeNo(1), kind: FileType::RegularFile, name: name(next) });
                 next += 1;
                 listed += 1;
             }

@@ -18,6 +18,7 @@ use crate::kernel_side::waits::PATIENCE;
 use crate::shared::Shared;
 use crate::tree::attributes;
 use crate::tree::kept::{Asked, Known};
+use crate::tree::past;
 
 /// Maximum number of times that the manager is asked for an answer that may be older than changes made here
 /// meanwhile.
@@ -88,6 +89,14 @@ impl Shared {
     /// The entry of a name for the kernel; `.` and `..` are the directory itself, if the kernel knows only
     /// its number, and the one above it.
     pub(crate) async fn look_up(&self, directory: INodeNo, name: &[u8]) -> Outcome<Entry> {
+        if past::is_past(directory) {
+            return self.look_up_past(directory, name).await;
+        }
+        if name == past::DOOR
+            && let Some(door) = self.look_up_door(directory).await?
+        {
+            return Ok(door);
+        }
         let file = self.file(directory);
         let file = match name {
             b"." => file,
@@ -142,6 +151,9 @@ impl Shared {
 
     /// The attributes of the entry with a number, for the kernel.
     pub(crate) async fn attributes_by_number(&self, number: INodeNo) -> Outcome<FileAttr> {
+        if past::is_past(number) {
+            return self.attributes_in_past(number);
+        }
         let row = async || self.row(self.file(number)).await.map(|row| (row, true));
         Ok(self.told(row).await?.attributes)
     }
@@ -149,7 +161,7 @@ impl Shared {
     /// Makes the entry of a record for the kernel, and notes that the kernel is told it.
     pub(crate) fn entry(&self, row: &StatRow, is_kept: bool) -> Entry {
         self.context.told.put(row.file, Some(Version::of(row)));
-        Entry { attributes: self.attributes_of(row), is_kept, is_unmapped: false }
+        Entry { attributes: self.attributes_of(row), is_kept, is_unmapped: false, past: None }
     }
 
     pub(crate) fn attributes_of(&self, row: &StatRow) -> FileAttr {
@@ -162,6 +174,7 @@ impl Shared {
         name: &[u8],
         new: NewAttributes,
     ) -> Outcome<Entry> {
+        past::changeable(parent)?;
         let asked = self.context.kept.ask();
         let made = self.context.client.mkdir_with(&self.under(parent, name)?, Parents::MustExist, new).await;
         if let Ok(row) = &made
@@ -181,6 +194,7 @@ impl Shared {
         node: Option<Node<'_>>,
         new: NewAttributes,
     ) -> Outcome<Entry> {
+        past::changeable(parent)?;
         let asked = self.context.kept.ask();
         let path = self.under(parent, name)?;
         if let Some(node) = node {
@@ -204,6 +218,8 @@ impl Shared {
     }
 
     pub(crate) async fn link(&self, of: INodeNo, parent: INodeNo, name: &[u8]) -> Outcome<Entry> {
+        past::changeable(of)?;
+        past::changeable(parent)?;
         let asked = self.context.kept.ask();
         let linked = self.context.client.hard_link(&self.name(of), &self.under(parent, name)?).await;
         if linked.is_err() {
@@ -239,6 +255,9 @@ impl Shared {
 
     /// The target of a symbolic link.
     pub(crate) async fn target(&self, number: INodeNo) -> Outcome<Vec<u8>> {
+        if past::is_past(number) {
+            return self.target_in_past(number);
+        }
         let row = self.row(self.file(number)).await?;
         if row.kind() == EntryKind::Symlink { Ok(row.target) } else { Err(Errno::EINVAL) }
     }
@@ -318,6 +337,9 @@ impl Shared {
 
     /// Releases a handle that the kernel gives back.
     pub(crate) async fn release(self: &Arc<Shared>, handle: FileHandle, owner: Option<LockOwner>) {
+        if self.release_past(handle).await {
+            return;
+        }
         if let Some(open) = self.files.take(handle) {
             if let Some(LockOwner(owner)) = owner {
                 self.unlock_all(&open.inode, owner).await;
@@ -329,6 +351,8 @@ impl Shared {
 
     /// Removes a name of this kind.
     pub(crate) async fn remove(&self, parent: INodeNo, name: &[u8], only: UnlinkOnly) -> Outcome<()> {
+        past::changeable(parent)?;
+        self.not_a_door(parent, name).await?;
         let client = &self.context.client;
         let at = (self.file(parent), name);
         let name = self.under(parent, name)?;
@@ -377,6 +401,10 @@ impl Shared {
         to: (INodeNo, &[u8]),
         how: RenameHow,
     ) -> Outcome<()> {
+        for (parent, name) in [from, to] {
+            past::changeable(parent)?;
+            self.not_a_door(parent, name).await?;
+        }
         let source = self.under(from.0, from.1)?;
         let target = self.under(to.0, to.1)?;
         let client = &self.context.client;
@@ -419,6 +447,8 @@ pub(crate) struct Entry {
     pub(crate) is_kept: bool,
     /// True if the file may not be mapped ([`Unmapped`]).
     pub(crate) is_unmapped: bool,
+    /// The record of an entry in a snapshot: it is put down when the kernel is told.
+    pub(crate) past: Option<Box<StatRow>>,
 }
 
 impl Entry {

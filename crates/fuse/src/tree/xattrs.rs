@@ -11,6 +11,7 @@ use rustix::fs::XattrFlags;
 use crate::errors::{Outcome, errno};
 use crate::shared::Shared;
 use crate::tree::names::stale;
+use crate::tree::past;
 
 /// Prefix of names that are refused.
 const SYSTEM: &[u8] = b"system.";
@@ -23,6 +24,7 @@ impl Shared {
         value: &[u8],
         flags: i32,
     ) -> Outcome<()> {
+        past::changeable(number)?;
         refuse_system(name)?;
         let flags = XattrFlags::from_bits_retain(flags.cast_unsigned());
         let how = match (flags.contains(XattrFlags::CREATE), flags.contains(XattrFlags::REPLACE)) {
@@ -40,6 +42,7 @@ impl Shared {
     }
 
     pub(crate) async fn remove_xattr(&self, number: INodeNo, name: &[u8]) -> Outcome<()> {
+        past::changeable(number)?;
         refuse_system(name)?;
         if name == LAYOUT_XATTR {
             return self.set_layout(number, b"", XattrHow::Remove).await;
@@ -51,6 +54,9 @@ impl Shared {
 
     pub(crate) async fn xattr(&self, number: INodeNo, name: &[u8]) -> Outcome<Vec<u8>> {
         refuse_system(name)?;
+        if past::is_past(number) {
+            return self.xattr_in_past(number, name).await;
+        }
         if name == LAYOUT_XATTR {
             return self.layout(number).await;
         }
@@ -66,6 +72,9 @@ impl Shared {
 
     /// All names, each followed by a NUL.
     pub(crate) async fn xattr_names(&self, number: INodeNo) -> Outcome<Vec<u8>> {
+        if past::is_past(number) {
+            return self.xattr_names_in_past(number).await;
+        }
         if !self.row(self.file(number)).await?.attributes.has_xattrs {
             return Ok(Vec::new());
         }

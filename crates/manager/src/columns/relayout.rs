@@ -46,7 +46,7 @@ pub(crate) async fn ask(core: &Arc<Core>, asked: Relayout) -> Result<RelayoutRep
     let is_off = asked.shape.is_none();
     let (file, reply) = core
         .write(move |core, tx| {
-            let found = resolve(tx, &asked.at)?;
+            let found = resolve(tx, &asked.at)?.changeable(&asked.at)?;
             let file = found.file;
             let inode = found.inode;
             braid_meta::tree::files::refuse_without_bytes(inode.kind, &asked.at.path)?;

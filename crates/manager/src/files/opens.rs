@@ -11,6 +11,7 @@ use braid_meta::records::tx::Tx;
 use braid_meta::rules::leases::LeaseState;
 use braid_meta::rules::operations::{Once, Operation, OperationResult, remember};
 use braid_meta::tree::directories;
+use braid_meta::tree::doors;
 use braid_meta::tree::files::{self, Part, lease_lost, leased};
 use braid_meta::tree::names::show;
 use braid_meta::tree::seen;
@@ -110,14 +111,16 @@ pub async fn stat(core: &Arc<Core>, request: Lookup) -> Result<StatRow, Refusal>
         .read(move |core, tx| {
             if request.watch && !request.at.path.is_empty() {
                 // The directory is watched also if it has no entry of this name.
-                let directory = directories::directory_of(tx, &request.at)?.directory.file;
-                core.watchers().watch(client, directory, since);
+                let directory = directories::directory_of(tx, &request.at)?.directory;
+                if directory.within.is_none() {
+                    core.watchers().watch(client, directory.file, since);
+                }
             }
             let found = match request.follow {
                 true => directories::resolve_to_end(tx, &request.at)?,
                 false => directories::resolve(tx, &request.at)?,
             };
-            if request.watch {
+            if request.watch && found.within.is_none() {
                 core.watchers().watch(client, found.file, since);
             }
             match found.within {
@@ -125,6 +128,7 @@ pub async fn stat(core: &Arc<Core>, request: Lookup) -> Result<StatRow, Refusal>
                     let (_, inode) = seen::with_bytes(tx, found.file, &found.inode, within.number)?;
                     Ok((found.file, inode, within.number))
                 }
+                // A door is in no snapshot that has a number.
                 within => Ok((found.file, found.inode, within.map_or(0, |within| within.number))),
             }
         })
@@ -134,7 +138,7 @@ pub async fn stat(core: &Arc<Core>, request: Lookup) -> Result<StatRow, Refusal>
     }
     inode.segments.retain(|segment| segment.filling.is_none());
     let row = StatRow { snapshot, ..view::stat(&core.drives(), file, &inode, core.now_ms()) };
-    if watches && snapshot == 0 {
+    if watches && snapshot == 0 && doors::behind(file).is_none() {
         finds(core, client, &row);
     }
     Ok(row)

@@ -134,6 +134,9 @@ async fn handle(
         R::SnapshotMake(make) => Ok(make::make(core, asked.once()?, make).await?.into()),
         R::SnapshotRemove(remove) => done(snapshots::names::remove(core, asked.once()?, remove).await),
         R::Snapshots(list) => Ok(snapshots::names::list(core, list).await?.into()),
+        R::SnapshotDiff(diff) => Ok(snapshots::diff::page(core, diff).await?.into()),
+        R::SnapshotKeep(keep) => done(snapshots::keep::set(core, asked.once()?, keep).await),
+        R::SnapshotSchedules(list) => Ok(snapshots::keep::list(core, list).await?.into()),
 
         R::Lookup(lookup) => Ok(opens::stat(core, lookup).await?.into()),
         R::ReadDirectory(read) => Ok(names::read_directory(core, read).await?.into()),

@@ -6,7 +6,7 @@ use braid_layout::{DriveId, FileId};
 use braid_meta::records::inodes;
 use braid_meta::records::tx::Tx;
 use braid_meta::rules::operations::{Once, Operation, OperationResult};
-use braid_meta::tree::directories::{self, Parents};
+use braid_meta::tree::directories::{self, Found, Parents};
 use braid_meta::tree::{attributes, nodes, quotas, shapes, view, volumes};
 use braid_wire::Refusal;
 use braid_wire::control::{
@@ -81,9 +81,10 @@ pub(crate) async fn read_directory(core: &Arc<Core>, read: ReadDirectory) -> Res
     let since = core.watchers().now();
     let client = asker();
     core.read(move |core, tx| {
-        let directory = directories::resolve(tx, &read.at)?.file;
+        let Found { file: directory, within, .. } = directories::resolve(tx, &read.at)?;
         let (entries, more) = directories::list(tx, &read.at, &read.after, read.limit)?;
-        if read.watch {
+        // What is in a snapshot does not change.
+        if read.watch && within.is_none() {
             let mut watchers = core.watchers();
             watchers.watch(client, directory, since);
             entries.iter().for_each(|entry| watchers.watch(client, entry.file, since));

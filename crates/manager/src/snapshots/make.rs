@@ -15,9 +15,9 @@ use braid_meta::records::inodes;
 use braid_meta::records::schema::{InodeRecord, SnapshotRecord, key};
 use braid_meta::records::tx::Tx;
 use braid_meta::rules::operations::{Once, Operation, OperationResult};
-use braid_meta::tree::snapshots;
+use braid_meta::tree::{schedules, snapshots};
 use braid_wire::Refusal;
-use braid_wire::control::{SnapshotMade, SnapshotMake};
+use braid_wire::control::{NamePlace, SnapshotMade, SnapshotMake};
 use tokio::sync::{OwnedMutexGuard, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
@@ -47,12 +47,34 @@ pub(crate) async fn make(
     operation: Operation,
     request: SnapshotMake,
 ) -> Result<SnapshotMade, Refusal> {
-    let SnapshotMake { at, name, sync } = request;
     // A repeat must not hold anything again.
     let before = move |core: &Core, tx: &Tx| core.recall(tx, operation);
     if let Some(OperationResult { file, number, .. }) = core.read(before).await? {
         return core.read(move |_, tx| answer_again(tx, file, number)).await;
     }
+    make_by(core, By::Request(operation), request).await
+}
+
+/// Makes a snapshot by its directory's schedule, and notes when the next one is due.
+pub(crate) async fn scheduled(
+    core: &Arc<Core>,
+    directory: FileId,
+    name: String,
+    next_ms: u64,
+) -> Result<(), Refusal> {
+    let request = SnapshotMake { at: NamePlace::number(directory), name, sync: false };
+    make_by(core, By::Schedule { next_ms }, request).await.map(drop)
+}
+
+/// Who has a snapshot made.
+#[derive(Debug, Clone, Copy)]
+enum By {
+    Request(Operation),
+    Schedule { next_ms: u64 },
+}
+
+async fn make_by(core: &Arc<Core>, by: By, request: SnapshotMake) -> Result<SnapshotMade, Refusal> {
+    let SnapshotMake { at, name, sync } = request;
     let place = at.clone();
     let wanted = name.clone();
     let look = move |_: &Core, tx: &Tx| {
@@ -72,16 +94,21 @@ pub(crate) async fn make(
     let open = core.read(look).await?;
     let held = hold_all(core, open).await;
     let in_time: Vec<FileId> = held.keys().copied().collect();
-    let made = core
-        .once(operation, move |core, tx| {
-            let made = snapshots::make(tx, &at, &name, core.now_ms())?;
-            let late = made.open.iter().filter(|file| !in_time.contains(file)).count();
-            let late = u32::try_from(late).unwrap_or(u32::MAX);
-            let record = snapshots::note_late(tx, &made, late)?;
-            let number = u64::from(made.number);
-            Ok((OperationResult { file: made.root, number, ..OperationResult::DONE }, (made, record)))
-        })
-        .await;
+    let make = move |core: &Core, tx: &mut Tx| {
+        let made = snapshots::make(tx, &at, &name, core.now_ms())?;
+        let late = made.open.iter().filter(|file| !in_time.contains(file)).count();
+        let late = u32::try_from(late).unwrap_or(u32::MAX);
+        let record = snapshots::note_late(tx, &made, late)?;
+        if let By::Schedule { next_ms } = by {
+            schedules::made_now(tx, &made, next_ms)?;
+        }
+        let number = u64::from(made.number);
+        Ok((OperationResult { file: made.root, number, ..OperationResult::DONE }, (made, record)))
+    };
+    let made = match by {
+        By::Request(operation) => core.once(operation, make).await,
+        By::Schedule { .. } => core.write(make).await.map(|(_, made)| Once::Now(made)),
+    };
     drop(gate);
     let (made, record) = match made? {
         Once::Now(now) => now,

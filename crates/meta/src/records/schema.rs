@@ -36,7 +36,9 @@ pub mod table;
 
 pub use inode::{InodeRecord, PartRecord, Times, directory_record, ns, usual_mode};
 pub use keys::{DriveKeyRecord, ShutOutRecord, VolumeKeysRecord};
-pub use past::{EntryRecord, Freezing, HistoryRecord, PastBytes, PastEntry, PastInode, SnapshotRecord};
+pub use past::{
+    EntryRecord, Freezing, HistoryRecord, PastBytes, PastEntry, PastInode, ScheduleRecord, SnapshotRecord,
+};
 pub use quota::{Account, QuotaRecord};
 pub use reservation::{DriveShare, ReservationRecord};
 pub use segment::SegmentRecord;
@@ -387,6 +389,10 @@ pub mod key {
     /// Key of the number of a directory's snapshot of this name: `T`, directory, name.
     pub fn snapshot_name(root: FileId, name: &str) -> Vec<u8> {
         join(table::SNAPSHOT_NAME, &[&root.0.to_be_bytes(), name.as_bytes()])
+    }
+    /// Key of the schedule of a directory's snapshots: `K`, directory.
+    pub fn schedule(root: FileId) -> Vec<u8> {
+        join(table::SCHEDULE, &[&root.0.to_be_bytes()])
     }
     /// Key of what a file was up to a snapshot: `I`, file, number.
     pub fn past_inode(file: FileId, until: u32) -> Vec<u8> {

@@ -12,6 +12,7 @@ use braid_wire::{Reason, Refusal};
 use crate::records::schema::{EntryRecord, InodeRecord, VolumeRecord, directory_record, key};
 use crate::records::tx::Tx;
 use crate::records::{inodes, quotas};
+use crate::tree::doors::{self, DOOR};
 use crate::tree::entries::{self, Keeps, Named};
 use crate::tree::names::{show, split, split_last};
 use crate::tree::seen::{self, Within};
@@ -44,7 +45,7 @@ impl Found {
 }
 
 /// The refusal to change what is in a snapshot.
-fn read_only(path: &[u8]) -> Refusal {
+pub(super) fn read_only(path: &[u8]) -> Refusal {
     let detail = format!("{:?} is in a snapshot, which cannot be changed: copy it out of there", show(path));
     Refusal::new(Reason::SnapshotReadOnly, detail)
 }
@@ -69,9 +70,17 @@ pub fn resolve_to_end(tx: &Tx, at: &NamePlace) -> Result<Found, Refusal> {
 
 /// Follows a path to the directory of its last name, in which a name is to be changed.
 pub fn slot<'p>(tx: &Tx, at: &'p NamePlace) -> Result<Slot<'p>, Refusal> {
-    let slot = directory_of(tx, at)?;
+    let slot = directory_of(tx, at).map_err(|refusal| {
+        // The path may end at the directory whose snapshot it names.
+        let is_root =
+            refusal.reason == Reason::NoSnapshot && resolve(tx, at).is_ok_and(|found| found.within.is_some());
+        if is_root { read_only(&at.path) } else { refusal }
+    })?;
     if slot.directory.within.is_some() {
         return Err(read_only(&at.path));
+    }
+    if slot.name == DOOR && slot.entry.is_none() {
+        return Err(doors::reserved(&at.path));
     }
     Ok(slot)
 }
@@ -106,6 +115,9 @@ pub fn list(tx: &Tx, at: &NamePlace, after: &[u8], limit: u32) -> Result<(Vec<En
         0 => ENTRIES_PER_PAGE_MAX,
         limit => limit.min(ENTRIES_PER_PAGE_MAX),
     };
+    if let Some(directory) = doors::behind(found.file) {
+        return doors::list(tx, directory, after, limit);
+    }
     let mut rows = seen::entries(tx, found.file, found.within, after, limit + 1)?;
     let more = rows.len() > limit;
     rows.truncate(limit);
@@ -319,13 +331,15 @@ fn walk(tx: &Tx, at: &NamePlace, names: &[&[u8]], last: Last) -> Result<Found, R
         if name == b".." {
             // What is above a snapshot's root is not in the snapshot.
             let is_top = here.within.is_some_and(|within| within.root == here.file);
-            if !is_top && here.inode.parent != FileId(0) {
+            if let Some(directory) = doors::behind(here.file) {
+                here = Here::at(tx, directory, None)?;
+            } else if !is_top && here.inode.parent != FileId(0) {
                 here = Here::at(tx, here.inode.parent, here.within)?;
             }
             continue;
         }
         let is_outside = named.filter(|_| here.within.is_none());
-        let next = here.step(tx, at, &name).map_err(|refusal| match is_outside {
+        let next = here.step(tx, at, &name, named).map_err(|refusal| match is_outside {
             Some(snapshot) if refusal.reason == Reason::NotFound => no_snapshot(&volume, snapshot, at),
             _ => refusal,
         })?;
@@ -365,13 +379,30 @@ impl Here {
         Ok(Here { file, inode: seen::get(tx, file, within)?, within })
     }
 
-    /// Looks one name up in the directory.
-    fn step(&self, tx: &Tx, at: &NamePlace, name: &[u8]) -> Result<Here, Refusal> {
+    /// Looks one name up in the directory. `named`: the snapshot into which the path leads by the volume's
+    /// name. Then it leads into no other.
+    fn step(&self, tx: &Tx, at: &NamePlace, name: &[u8], named: Option<&str>) -> Result<Here, Refusal> {
         if self.inode.kind != EntryKind::Directory {
             return Err(not_directory(&at.path, &self.inode.name));
         }
+        if let Some(directory) = doors::behind(self.file) {
+            return Here::at(tx, directory, Some(doors::snapshot(tx, directory, name)?));
+        }
         let entry = seen::entry(tx, self.file, name, self.within)?;
+        if entry.is_none()
+            && name == DOOR
+            && self.within.is_none()
+            && named.is_none()
+            && let Some(inode) = doors::record(tx, self.file, &self.inode)?
+        {
+            return Ok(Here::door(self.file, inode));
+        }
         Here::at(tx, entry.ok_or_else(|| not_found(&at.path))?.file, self.within)
+    }
+
+    /// The directory in which the names of a directory's snapshots are.
+    fn door(directory: FileId, inode: InodeRecord) -> Here {
+        Here { file: doors::of(directory), inode, within: Some(doors::within(directory)) }
     }
 
     /// Enters the directory's snapshot of this name, if it has one and the path is in none yet.
@@ -419,14 +450,20 @@ fn begin<'p>(tx: &Tx, at: &'p NamePlace) -> Result<Beginning<'p>, Refusal> {
         let here = Here::at(tx, volume.root, None)?.enter(tx, snapshot)?;
         return Ok(Beginning { volume, snapshot, here });
     }
+    let behind = doors::behind(at.from).filter(|_| at.snapshot == 0);
     let of = match at.snapshot {
-        0 => seen::get(tx, at.from, None)?.volume,
+        0 => seen::get(tx, behind.unwrap_or(at.from), None)?.volume,
         number => seen::volume_of(tx, at.from, number)?,
     };
     let volume = volumes::by_number(tx, of)?;
     if !label.is_empty() && label != volume.name {
         let detail = format!("number {} is not in volume {label:?}", at.from);
         return Err(Refusal::new(Reason::NotFound, detail));
+    }
+    if let Some(directory) = behind {
+        let inode = doors::record(tx, directory, &seen::get(tx, directory, None)?)?;
+        let here = Here::door(directory, inode.ok_or_else(|| not_found(DOOR))?);
+        return Ok(Beginning { volume, snapshot, here });
     }
     let within = match at.snapshot {
         0 => None,

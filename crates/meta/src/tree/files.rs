@@ -27,8 +27,9 @@ use crate::records::tx::Tx;
 use crate::records::{frozen, inodes, past};
 use crate::rules::parts;
 use crate::tree::directories::{
-    Found, directory_of, exists, is_directory, nearest, not_found, resolve_to_end, slot,
+    Found, directory_of, exists, is_directory, nearest, not_found, read_only, resolve_to_end, slot,
 };
+use crate::tree::doors::{self, DOOR};
 use crate::tree::entries::{self, Keeps, Named};
 use crate::tree::layouts::{self, InForce};
 use crate::tree::names::show;
@@ -77,12 +78,16 @@ pub fn find_or_create(
     }
     let mut slot = directory_of(tx, &open.at)?;
     if slot.directory.within.is_some() {
+        if slot.entry.is_none() && open.create {
+            return Err(read_only(path));
+        }
         return Ok((find(tx, open)?.file, None));
     }
     match slot.entry {
         Some(_) if open.create && open.exclusive => Err(exists(path)),
         Some(_) => Ok((find(tx, open)?.file, None)),
         None if !open.create => Err(not_found(path)),
+        None if slot.name == DOOR => Err(doors::reserved(path)),
         None => {
             let found = &slot.directory;
             let layout = layouts::for_new(tx, &found.volume, Some(found), &open.shape, plan)?;

@@ -80,7 +80,14 @@ pub fn make(tx: &mut Tx, at: &NamePlace, name: &str, now_ms: u64) -> Result<Made
     history.newest = history.newest.checked_add(1).ok_or_else(worn_out)?;
     history.snapshots += 1;
     let number = history.newest;
-    let record = SnapshotRecord { root, name: name.to_owned(), taken_ms: now_ms, going: false, late: 0 };
+    let record = SnapshotRecord {
+        root,
+        name: name.to_owned(),
+        taken_ms: now_ms,
+        going: false,
+        late: 0,
+        scheduled: false,
+    };
     tx.set(key::history(volume), &history);
     tx.set(key::snapshot(volume, number), &record);
     tx.set(key::snapshot_name(root, name), &number);
@@ -263,7 +270,7 @@ fn kept_for(tx: &Tx, volume: VolumeId, number: u32) -> Result<(u64, u64, bool), 
 }
 
 /// URL of a directory, as users write it.
-fn place_of(tx: &Tx, root: FileId) -> Result<String, Refusal> {
+pub(super) fn place_of(tx: &Tx, root: FileId) -> Result<String, Refusal> {
     let inode = inodes::get(tx, root)?;
     let path = volumes::path_of(tx, &inode)?;
     Ok(path.trim_end_matches('/').to_owned())

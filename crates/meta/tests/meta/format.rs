@@ -8,7 +8,7 @@ use braid_layout::{
 use braid_meta::records::kv::KvError;
 use braid_meta::records::schema::*;
 use braid_wire::capability::{DataDirection, Key};
-use braid_wire::control::{Clustering, EntryKind, KeyTurn, ShapeSpec, Xattr};
+use braid_wire::control::{Clustering, EntryKind, KeepCounts, KeyTurn, ShapeSpec, Xattr};
 use proptest::prelude::*;
 
 const DOCUMENT: &str = include_str!("../../../../docs/format-manager.md");
@@ -89,6 +89,7 @@ fn keys_are_as_they_were() {
         (key::history(VolumeId(3)), "48 0000000000000003"),
         (key::snapshot(VolumeId(3), 258), "53 0000000000000003 00000102"),
         (key::snapshot_name(FileId(2), "a"), "54 0000000000000002 61"),
+        (key::schedule(FileId(2)), "4b 0000000000000002"),
         (key::past_inode(FileId(5), 258), "49 0000000000000005 00000102"),
         (key::past_bytes(FileId(5), 258), "42 0000000000000005 00000102"),
         (key::past_entry(FileId(2), b"f", 258), "45 0000000000000002 66 00 00000102"),
@@ -157,8 +158,18 @@ fn snapshots_and_past_rows_are_as_they_were() {
         &HistoryRecord { newest: 3, snapshots: 2, past_files: 4, past_bytes: 5 },
         "03 03000000 02000000 0400000000000000 0500000000000000",
     );
-    let snapshot = SnapshotRecord { root: FileId(2), name: "a".into(), taken_ms: 7, going: false, late: 1 };
-    check(&snapshot, "03 0200000000000000 01000000 61 0700000000000000 00 01000000");
+    let snapshot = SnapshotRecord {
+        root: FileId(2),
+        name: "a".into(),
+        taken_ms: 7,
+        going: false,
+        late: 1,
+        scheduled: true,
+    };
+    check(&snapshot, "03 0200000000000000 01000000 61 0700000000000000 00 01000000 01");
+    let keep = KeepCounts { hours: 24, days: 7, weeks: 4 };
+    let schedule = ScheduleRecord { keep, next_ms: 9, problem: "x".into() };
+    check(&schedule, "03 18000000 07000000 04000000 0900000000000000 01000000 78");
     let xattrs = vec![Xattr { name: b"n".to_vec(), value: b"v".to_vec() }];
     check(
         &PastInode { epoch: 1, roots: vec![FileId(2)], row: vec![3, 0], xattrs },
@@ -552,5 +563,5 @@ fn the_document_lists_every_record_with_its_fields() {
         }
         records += 1;
     }
-    assert_eq!(records, 25);
+    assert_eq!(records, 26);
 }

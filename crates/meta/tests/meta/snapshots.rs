@@ -28,12 +28,12 @@ const OPEN_SHAPE: ShapeSpec = ShapeSpec { scheme: 0, k: 0, m: 0, unit_bytes: 0 }
 const NEW: NewAttributes = NewAttributes { mode: 0o640, uid: 1, gid: 2 };
 const HOLDER: HolderId = HolderId(7);
 
-fn at(path: &str) -> NamePlace {
+pub(crate) fn at(path: &str) -> NamePlace {
     NamePlace::of("v", path)
 }
 
 #[derive(Debug, Clone)]
-enum Op {
+pub(crate) enum Op {
     MakeDirectory(String),
     MakeSymlink(String),
     /// Opens a file for writing, or makes it, and leaves it open.
@@ -75,7 +75,7 @@ fn how() -> impl Strategy<Value = RenameHow> {
     prop::sample::select(vec![RenameHow::Replace, RenameHow::Replace, RenameHow::Exchange])
 }
 
-fn op() -> impl Strategy<Value = Op> {
+pub(crate) fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         4 => path().prop_map(Op::MakeDirectory),
         1 => path().prop_map(Op::MakeSymlink),
@@ -100,31 +100,31 @@ fn op() -> impl Strategy<Value = Op> {
 
 /// All that users see of a file, directory or node.
 #[derive(Debug, Clone, PartialEq)]
-struct Shown {
-    file: FileId,
-    attributes: FileAttributes,
+pub(crate) struct Shown {
+    pub(crate) file: FileId,
+    pub(crate) attributes: FileAttributes,
     target: Vec<u8>,
-    xattrs: Vec<Xattr>,
+    pub(crate) xattrs: Vec<Xattr>,
     /// Number of the last write; `None` if the bytes are being frozen.
-    content: Option<u64>,
+    pub(crate) content: Option<u64>,
 }
 
-type View = BTreeMap<String, Shown>;
+pub(crate) type View = BTreeMap<String, Shown>;
 
 /// A snapshot as the model has it: a copy.
 #[derive(Debug, Clone)]
-struct Copy {
+pub(crate) struct Copy {
     volume: VolumeId,
-    root: FileId,
-    number: u32,
+    pub(crate) root: FileId,
+    pub(crate) number: u32,
     name: String,
-    view: View,
+    pub(crate) view: View,
 }
 
-struct Real {
-    db: Db,
-    now_ms: u64,
-    copies: Vec<Copy>,
+pub(crate) struct Real {
+    pub(crate) db: Db,
+    pub(crate) now_ms: u64,
+    pub(crate) copies: Vec<Copy>,
     /// Number of the last write to each file that was ever made, frozen or not.
     contents: BTreeMap<FileId, u64>,
     /// All objects that drives were ever asked to make, and those that they were asked to remove since.
@@ -133,7 +133,7 @@ struct Real {
 }
 
 impl Real {
-    fn new() -> Real {
+    pub(crate) fn new() -> Real {
         let db = Db::new(Arc::new(MemoryKv::new()));
         db.write(|tx| {
             for id in 1..=3 {
@@ -260,7 +260,7 @@ impl Real {
         .unwrap();
     }
 
-    fn apply(&mut self, op: &Op) {
+    pub(crate) fn apply(&mut self, op: &Op) {
         match op.clone() {
             Op::MakeDirectory(path) => {
                 drop(self.write(move |tx, now| directories::make(tx, &at(&path), &NEW, Parents::Made, now)));
@@ -413,7 +413,7 @@ impl Real {
     }
 
     /// All that is below a directory, now or in a snapshot.
-    fn view(&self, tx: &Tx, at: &NamePlace) -> Result<View, Refusal> {
+    pub(crate) fn view(&self, tx: &Tx, at: &NamePlace) -> Result<View, Refusal> {
         let mut view = View::new();
         self.look(tx, at, "", &mut view)?;
         Ok(view)
@@ -480,7 +480,7 @@ impl Real {
     }
 
     /// Removes all snapshots. Nothing must be left of them, neither here nor on drives.
-    fn end(&mut self) -> Result<(), TestCaseError> {
+    pub(crate) fn end(&mut self) -> Result<(), TestCaseError> {
         while !self.copies.is_empty() {
             self.apply(&Op::RemoveSnapshot(0));
         }
@@ -530,7 +530,7 @@ proptest! {
 }
 
 /// Applies operations, and compares all snapshots after each.
-fn run(ops: &[Op]) -> Real {
+pub(crate) fn run(ops: &[Op]) -> Real {
     let mut real = Real::new();
     for op in ops {
         real.apply(op);

@@ -6,4 +6,5 @@ mod conformance;
 mod directories;
 mod objects;
 mod races;
+mod snapshots;
 mod uploads;

@@ -78,7 +78,11 @@ pub use reservation::{
 };
 pub use rules::Rules;
 pub use shape::ShapeSpec;
-pub use snapshot::{SnapshotMade, SnapshotMake, SnapshotRemove, SnapshotRow, Snapshots, SnapshotsReply};
+pub use snapshot::{
+    ChangeKind, ChangeRow, KeepCounts, NameBelow, ScheduleRow, SnapshotDiff, SnapshotDiffReply, SnapshotKeep,
+    SnapshotMade, SnapshotMake, SnapshotRemove, SnapshotRow, SnapshotSchedules, SnapshotSchedulesReply,
+    Snapshots, SnapshotsReply,
+};
 pub use watch::{News, Watch};
 
 use crate::refusal::Refusal;
@@ -256,6 +260,12 @@ message_set! {
         HealReport(HealReport) = 0x0253,
         /// Ask how far all drives are, and set their rate: HealStatus.
         HealStatus(HealStatus) = 0x0254,
+        /// Compare a directory in a snapshot with a later one: SnapshotDiff.
+        SnapshotDiff(SnapshotDiff) = 0x0255,
+        /// Set or end a schedule of snapshots: Done.
+        SnapshotKeep(SnapshotKeep) = 0x0256,
+        /// List schedules of snapshots: SnapshotSchedules.
+        SnapshotSchedules(SnapshotSchedules) = 0x0257,
         /// Lay a file out anew: Relayout.
         Relayout(Relayout) = 0x0260,
         /// List the files that are to be laid out anew: Relayouts.
@@ -348,6 +358,10 @@ message_set! {
         HealOrders(HealOrders) = 0x8253,
         /// The progress of all drives.
         HealStatus(HealStatusReply) = 0x8254,
+        /// Some differences between two times.
+        SnapshotDiff(SnapshotDiffReply) = 0x8255,
+        /// Schedules of snapshots.
+        SnapshotSchedules(SnapshotSchedulesReply) = 0x8257,
         /// The outcome of a request to lay a file out anew.
         Relayout(RelayoutReply) = 0x8260,
         /// Files that are to be laid out anew.

@@ -71,6 +71,9 @@ impl ControlRequest {
             R::SnapshotMake(_) => CLIENT.once(),
             R::SnapshotRemove(_) => CLIENT.once(),
             R::Snapshots(_) => CLIENT,
+            R::SnapshotDiff(_) => CLIENT,
+            R::SnapshotKeep(_) => CLIENT.once(),
+            R::SnapshotSchedules(_) => CLIENT,
 
             R::Lookup(_) => CLIENT.in_batch(),
             R::ReadDirectory(_) => CLIENT,

@@ -127,6 +127,7 @@ fn parts() {
         "Protection",
         "DataDirection",
         "EntryKind",
+        "ChangeKind",
         "RenameHow",
         "UnlinkOnly",
         "XattrHow",

@@ -5,9 +5,9 @@
 use braid_wire::capability::{Authority, Capability, DataDirection, LeaseKind, Promise, Protection};
 use braid_wire::codec::Record;
 use braid_wire::control::{
-    self, Access, Admission, AllocateAct, Clustering, ControlHead, Cut, DriveState, Ending, EntryKind,
-    KeyTurning, LayoutFrom, LockHow, LockKind, LockState, QualifyAct, RenameHow, RequestHead, Room, Turn,
-    UnlinkOnly, XattrHow,
+    self, Access, Admission, AllocateAct, ChangeKind, Clustering, ControlHead, Cut, DriveState, Ending,
+    EntryKind, KeyTurning, LayoutFrom, LockHow, LockKind, LockState, QualifyAct, RenameHow, RequestHead,
+    Room, Turn, UnlinkOnly, XattrHow,
 };
 use braid_wire::data::{
     self, CalibrateAct, DiskCharge, Expect, Hello, Listing, PeerRole, ReplyHead, ScrubAct, ScrubPhase, Want,
@@ -81,6 +81,10 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         control::DriveKeyRow,
         control::ClientRow,
         control::SnapshotRow,
+        control::NameBelow,
+        control::ChangeRow,
+        control::KeepCounts,
+        control::ScheduleRow,
         control::Entry,
         control::FileAttributes,
         control::NewAttributes,
@@ -166,6 +170,7 @@ pub(crate) fn choice(name: &str) -> Option<Vec<(u8, &'static str)>> {
         Protection,
         DataDirection,
         EntryKind,
+        ChangeKind,
         RenameHow,
         UnlinkOnly,
         XattrHow,

@@ -1,7 +1,7 @@
 //! Snapshots, and the rows of what was before a change that a snapshot covers.
 
 use braid_layout::{FileId, ObjectId};
-use braid_wire::control::{EntryKind, Xattr};
+use braid_wire::control::{EntryKind, KeepCounts, Xattr};
 use braid_wire::{DecodeError, Wire, record};
 
 record! {
@@ -28,6 +28,19 @@ record! {
         going: bool,
         /// Number of files whose bytes were frozen after the moment.
         late: u32,
+        /// True if the directory's schedule made it, and may remove it.
+        scheduled: bool,
+    }
+}
+record! {
+    /// A schedule by which snapshots of a directory are made and removed.
+    pub struct ScheduleRecord {
+        /// Counts of what it keeps.
+        keep: KeepCounts,
+        /// Manager time of the next snapshot.
+        next_ms: u64,
+        /// The reason why the last one could not be made; empty: it was.
+        problem: String,
     }
 }
 record! {

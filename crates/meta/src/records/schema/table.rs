@@ -78,6 +78,8 @@ pub const HISTORY: u8 = b'H';
 pub const SNAPSHOT: u8 = b'S';
 /// Directory and name to the number of its snapshot of that name.
 pub const SNAPSHOT_NAME: u8 = b'T';
+/// Directory to [`ScheduleRecord`](super::ScheduleRecord): snapshots of it are made by this schedule.
+pub const SCHEDULE: u8 = b'K';
 /// File and number to [`PastInode`](super::PastInode): what the file was up to that snapshot.
 pub const PAST_INODE: u8 = b'I';
 /// File and number to [`PastBytes`](super::PastBytes): the bytes that it had up to that snapshot.
