@@ -36,6 +36,7 @@ mod random;
 mod reserver;
 mod run;
 mod site;
+mod snapper;
 mod told;
 mod trace;
 mod workload;

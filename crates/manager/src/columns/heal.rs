@@ -16,7 +16,7 @@ use braid_meta::records::inodes::{self, occupy, set_stale, vacate};
 use braid_meta::records::kv::KvError;
 use braid_meta::records::schema::{ComponentPlace, InodeRecord, StaleRecord, key, table};
 use braid_meta::records::tx::Tx;
-use braid_meta::records::{columns, successor_rows};
+use braid_meta::records::{columns, frozen, successor_rows};
 use braid_meta::rules::drives::{Drive, no_drive};
 use braid_meta::rules::space::{candidate, takes_columns};
 use braid_meta::tree::view::Opener;
@@ -237,7 +237,7 @@ pub(crate) fn join(
         // The column was on its way to this drive when the old one died, which this one has replaced.
         return successor_rows::take_place(tx, at, inode, true);
     }
-    let new = if old == target { old } else { new_home(core, file, &name, &segment.drives, target)? };
+    let new = if old == target { old } else { new_home(core, tx, file, &name, &segment.drives, target)? };
     if new != old {
         if !inodes::holds_nothing(tx, new, file)? {
             let detail =
@@ -257,17 +257,18 @@ pub(crate) fn join(
     Ok(())
 }
 
-/// The new drive for a column of a replaced one: the replacement, unless the file has a column there already;
-/// then one that placement chooses among the drives that are up and have room. A full drive would refuse the
+/// The new drive for a column of a replaced one: the replacement, unless the file has a column there already,
+/// or stills of one; then one that placement chooses among the drives that are up and have room. A full drive would refuse the
 /// column.
 fn new_home(
     core: &Core,
+    tx: &Tx,
     file: FileId,
     name: &[u8],
     drives: &[DriveId],
     target: DriveId,
 ) -> Result<DriveId, Refusal> {
-    if !drives.contains(&target) {
+    if !drives.contains(&target) && !frozen::has_stills(tx, target, file)? {
         return Ok(target);
     }
     let now_ms = core.now_ms();
@@ -277,7 +278,13 @@ fn new_home(
         those.filter(|drive| which(drive)).map(candidate).collect()
     };
     let kept = known(drives, |_| true);
-    let roomy = known(&table.up(now_ms), takes_columns);
+    let mut free = table.up(now_ms);
+    for (drive, has_stills) in free.clone().into_iter().map(|up| (up, frozen::has_stills(tx, up, file))) {
+        if has_stills? {
+            free.retain(|up| *up != drive);
+        }
+    }
+    let roomy = known(&free, takes_columns);
     let chosen = choose_beside(PlacementVersion::V1, file.0, &kept, 1, &roomy);
     chosen.ok().and_then(|drives| drives.first().copied()).ok_or_else(|| {
         let detail = format!(

@@ -7,14 +7,16 @@
 
 use std::collections::BTreeMap;
 
-use braid_layout::{ColumnMask, FileId, Generation, ObjectId};
+use braid_layout::{ColumnMask, DriveId, FileId, Generation, ObjectId};
 use braid_wire::control::EntryKind;
 use braid_wire::{Reason, Refusal};
 
 use crate::records::inodes;
+use crate::records::kv::KvError;
 use crate::records::past::{self, Cover};
 use crate::records::schema::{
-    Freezing, InodeRecord, RemoveRecord, SegmentRecord, VolumeRecord, directory_record, key,
+    ComponentPlace, Freezing, InodeRecord, PastBytes, RemoveRecord, SegmentRecord, VolumeRecord,
+    directory_record, key, table,
 };
 use crate::records::tx::Tx;
 
@@ -25,7 +27,7 @@ pub fn is_due(tx: &Tx, file: FileId, inode: &InodeRecord) -> Result<bool, Refusa
 }
 
 /// Returns true if drives may be making objects of a frozen file of this number, which has no row yet.
-pub fn is_begun(tx: &Tx, data: FileId) -> Result<bool, crate::records::kv::KvError> {
+pub fn is_begun(tx: &Tx, data: FileId) -> Result<bool, KvError> {
     Ok(tx.get(&key::freezing(data))?.is_some())
 }
 
@@ -180,7 +182,7 @@ fn leave_past(tx: &mut Tx, inode: &InodeRecord) -> Result<(), Refusal> {
 }
 
 /// A frozen file no longer counts as one.
-pub fn uncount(tx: &mut Tx, inode: &InodeRecord) -> Result<(), crate::records::kv::KvError> {
+pub fn uncount(tx: &mut Tx, inode: &InodeRecord) -> Result<(), KvError> {
     past::count(tx, inode.volume, |all| {
         all.past_files = all.past_files.saturating_sub(1);
         all.past_bytes = all.past_bytes.saturating_sub(inode.size);
@@ -209,16 +211,56 @@ pub fn drop_data(tx: &mut Tx, file: FileId, data: FileId) -> Result<(), Refusal>
 /// Puts what the drives may have made for a freeze that was given up on the removal list.
 fn discard(tx: &mut Tx, inode: &InodeRecord, begun: &Freezing) -> Result<(), Refusal> {
     tx.delete(key::freezing(begun.data));
-    let mut components = Vec::new();
-    for (segment, &object) in inode.in_force().zip(&begun.objects) {
-        for &drive in &segment.drives {
-            if !inodes::is_replaced(tx, drive)? {
-                components.push((drive, object));
-            }
+    let of = |(segment, &object): (&SegmentRecord, &ObjectId)| -> Vec<(DriveId, ObjectId)> {
+        segment.drives.iter().map(|&drive| (drive, object)).collect()
+    };
+    let stills: Vec<(DriveId, ObjectId)> = inode.in_force().zip(&begun.objects).flat_map(of).collect();
+    Ok(free_stills(tx, inode, begun.data, &stills)?)
+}
+
+/// Returns true if a drive may have a still of a file's object, or is to free one. A column of the file that
+/// was there before may be a husk, and no object of its number can be made there.
+pub fn has_stills(tx: &Tx, drive: DriveId, file: FileId) -> Result<bool, KvError> {
+    for (_, past) in tx.records::<PastBytes>(&key::past_bytes_of(file), usize::MAX)? {
+        let (from, to) = key::of_file(table::REMOVE, drive, past.data);
+        if !inodes::holds_nothing(tx, drive, past.data)? || !tx.scan(&from, &to, 1)?.is_empty() {
+            return Ok(true);
         }
     }
-    let record = RemoveRecord { volume: inode.volume, g: Generation(1) };
-    Ok(inodes::remove_later(tx, begun.data, &components, &record)?)
+    Ok(false)
+}
+
+/// Returns true if snapshots show bytes of the file as they were.
+pub fn has_past_bytes(tx: &Tx, file: FileId) -> Result<bool, KvError> {
+    let (from, to) = key::past_bytes_of(file);
+    Ok(!tx.scan(&from, &to, 1)?.is_empty())
+}
+
+/// A column has left a drive that may have made its still, in a freeze that was broken off: the still is
+/// freed. `inode`: the file's record before.
+pub fn column_left(tx: &mut Tx, place: ComponentPlace, inode: &InodeRecord) -> Result<(), KvError> {
+    let Some(begun) = &inode.freezing else { return Ok(()) };
+    let mut stills = inode.in_force().zip(&begun.objects).filter(|_| inodes::holds(inode, place));
+    match stills.find(|(segment, _)| segment.number == place.segment) {
+        Some((_, &object)) => free_stills(tx, inode, begun.data, &[(place.drive, object)]),
+        None => Ok(()),
+    }
+}
+
+/// Puts stills that drives may have made on the removal list.
+fn free_stills(
+    tx: &mut Tx,
+    inode: &InodeRecord,
+    data: FileId,
+    stills: &[(DriveId, ObjectId)],
+) -> Result<(), KvError> {
+    let mut components = Vec::new();
+    for &(drive, object) in stills {
+        if !inodes::is_replaced(tx, drive)? && tx.get(&key::remove(drive, data, object))?.is_none() {
+            components.push((drive, object));
+        }
+    }
+    inodes::remove_later(tx, data, &components, &RemoveRecord { volume: inode.volume, g: Generation(1) })
 }
 
 /// Has rows of `B` name another frozen file.

@@ -186,7 +186,7 @@ pub fn keep_bytes(tx: &mut Tx, file: FileId, inode: &InodeRecord, cover: Cover, 
 
 /// The rows of `B` of a file that name a frozen file, with their keys.
 pub fn bytes_in(tx: &Tx, file: FileId, data: FileId) -> Result<Vec<(Vec<u8>, PastBytes)>, KvError> {
-    let range = key::under(key::past_bytes(file, 0)[..9].to_vec());
+    let range = key::past_bytes_of(file);
     let mut rows = tx.records::<PastBytes>(&range, usize::MAX)?;
     rows.retain(|(_, record)| record.data == data);
     Ok(rows)

@@ -125,6 +125,9 @@ fn row(volume: VolumeRecord) -> VolumeRow {
 /// URL of a file's volume and path, for people.
 pub fn path_of(tx: &Tx, inode: &InodeRecord) -> Result<String, Refusal> {
     let volume = by_number(tx, inode.volume)?.name;
+    if inode.is_frozen() {
+        return Ok(format!("braid://{volume} (file {} as a snapshot shows it)", inode.frozen));
+    }
     let mut path = show(&inode.name);
     let mut parent = inode.parent;
     while let Some(directory) = inodes::find(tx, parent)?.filter(|directory| directory.parent != FileId(0)) {
