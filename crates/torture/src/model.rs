@@ -17,8 +17,8 @@ use crate::random::mix;
 
 mod past;
 
-pub(crate) use past::PastId;
 use past::Past;
+pub(crate) use past::PastId;
 
 /// The id of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

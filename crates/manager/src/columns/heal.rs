@@ -7,7 +7,7 @@
 //! writers go on. Joining columns are in the set: they take writes, answer no reads and vote on nothing. A
 //! heal that was broken off is begun again, and goes on where it was, as only differences are written.
 
-use std::collections::{BTreeSet, btree_set};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use braid_layout::placement::{Candidate, PlacementVersion, choose_beside};
@@ -25,7 +25,7 @@ use braid_wire::{Reason, Refusal};
 
 use crate::columns::column_changes::{lease_of, must_be_up, nothing, olds_of, run};
 use crate::columns::procedure::{self, Cause, RecordedLease, hold_lapsed};
-use crate::columns::{filling, successors};
+use crate::columns::{filling, stills, successors};
 use crate::core::Core;
 use crate::files::opened::opened_by;
 
@@ -54,9 +54,25 @@ pub(crate) async fn stale_files(core: &Arc<Core>, request: StaleFiles) -> Result
                 columns::on_drive(tx, old, Some(after), limit)
             })?;
         }
-        Ok(StaleFilesReply { files: btree_set::IntoIter::take(files.into_iter(), limit).collect() })
+        let files: Vec<FileId> = files.into_iter().take(limit).collect();
+        Ok(StaleFilesReply { files: frozen_last(tx, files)? })
     })
     .await
+}
+
+/// Puts frozen files after the others, so that these are healed first. The highest number comes last all the
+/// same: drives ask for those above the last one next.
+fn frozen_last(tx: &Tx, mut files: Vec<FileId>) -> Result<Vec<FileId>, KvError> {
+    let Some(last) = files.pop() else { return Ok(files) };
+    let mut live = Vec::new();
+    let mut past = Vec::new();
+    for file in files {
+        let is_frozen = inodes::find(tx, file)?.is_some_and(|inode| inode.is_frozen());
+        if is_frozen { &mut past } else { &mut live }.push(file);
+    }
+    live.append(&mut past);
+    live.push(last);
+    Ok(live)
 }
 
 /// Lets the file's stale columns on the drive join, if they are not joining already, and takes out columns
@@ -113,6 +129,9 @@ pub(crate) async fn begin(core: &Arc<Core>, asker: DriveId, request: BeginHeal) 
     };
     if columns.iter().all(joining) && lost.is_empty() && !inode.unfenced && ended != RecordedLease::Ended {
         return opened_by(core, file, inode, Opener::Healer(target)).await;
+    }
+    if inode.is_frozen() {
+        stills::refuse_if_too_full(core, &inode, file, target, &columns).await?;
     }
     let change: procedure::Change = Arc::new(move |core, tx, file, inode| {
         columns.iter().try_for_each(|&(index, column)| join(core, tx, file, inode, index, column, target))

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use braid_layout::{ColumnMask, DriveId, FileId, Generation, ObjectId};
+use braid_layout::{ColumnMask, DriveId, FileId, ObjectId};
 use braid_wire::control::EntryKind;
 use braid_wire::{Reason, Refusal};
 
@@ -19,6 +19,7 @@ use crate::records::schema::{
     directory_record, key, table,
 };
 use crate::records::tx::Tx;
+use crate::tree::files;
 
 /// Returns true if bytes of the file must be frozen before anyone writes it.
 pub fn is_due(tx: &Tx, file: FileId, inode: &InodeRecord) -> Result<bool, Refusal> {
@@ -71,7 +72,7 @@ pub fn begin(tx: &mut Tx, file: FileId) -> Result<Option<Freezing>, Refusal> {
         leave_past(tx, &inode)?;
         inode.frozen = FileId(0);
     }
-    let freezing = Freezing { data, objects };
+    let freezing = Freezing { data, g: inode.g, objects };
     tx.set(key::freezing(data), &file);
     inode.bytes_epoch = newest;
     inode.freezing = Some(freezing.clone());
@@ -111,6 +112,7 @@ pub fn end(
     let set = |segment: &SegmentRecord| made.get(&segment.number).copied().unwrap_or_default();
     // Drives were told that all ready columns are in the set.
     let is_whole = inode.in_force().all(|segment| set(segment) == segment.ready());
+    let g = if is_whole { freezing.g } else { freezing.g.next().ok_or_else(|| files::worn_out(file))? };
     let mut segments: Vec<SegmentRecord> = inode.in_force().cloned().collect();
     for (segment, &object) in segments.iter_mut().zip(&freezing.objects) {
         segment.set = set(segment).and(segment.ready());
@@ -120,7 +122,7 @@ pub fn end(
     let record = InodeRecord {
         kind: EntryKind::File,
         size: inode.size,
-        g: Generation(if is_whole { 1 } else { 2 }),
+        g,
         unfenced: !is_whole,
         frozen: file,
         segments,
@@ -215,7 +217,7 @@ fn discard(tx: &mut Tx, inode: &InodeRecord, begun: &Freezing) -> Result<(), Ref
         segment.drives.iter().map(|&drive| (drive, object)).collect()
     };
     let stills: Vec<(DriveId, ObjectId)> = inode.in_force().zip(&begun.objects).flat_map(of).collect();
-    Ok(free_stills(tx, inode, begun.data, &stills)?)
+    Ok(free_stills(tx, inode, begun, &stills)?)
 }
 
 /// Returns true if a drive may have a still of a file's object, or is to free one. A column of the file that
@@ -242,7 +244,7 @@ pub fn column_left(tx: &mut Tx, place: ComponentPlace, inode: &InodeRecord) -> R
     let Some(begun) = &inode.freezing else { return Ok(()) };
     let mut stills = inode.in_force().zip(&begun.objects).filter(|_| inodes::holds(inode, place));
     match stills.find(|(segment, _)| segment.number == place.segment) {
-        Some((_, &object)) => free_stills(tx, inode, begun.data, &[(place.drive, object)]),
+        Some((_, &object)) => free_stills(tx, inode, begun, &[(place.drive, object)]),
         None => Ok(()),
     }
 }
@@ -251,16 +253,17 @@ pub fn column_left(tx: &mut Tx, place: ComponentPlace, inode: &InodeRecord) -> R
 fn free_stills(
     tx: &mut Tx,
     inode: &InodeRecord,
-    data: FileId,
+    begun: &Freezing,
     stills: &[(DriveId, ObjectId)],
 ) -> Result<(), KvError> {
+    let data = begun.data;
     let mut components = Vec::new();
     for &(drive, object) in stills {
         if !inodes::is_replaced(tx, drive)? && tx.get(&key::remove(drive, data, object))?.is_none() {
             components.push((drive, object));
         }
     }
-    inodes::remove_later(tx, data, &components, &RemoveRecord { volume: inode.volume, g: Generation(1) })
+    inodes::remove_later(tx, data, &components, &RemoveRecord { volume: inode.volume, g: begun.g })
 }
 
 /// Has rows of `B` name another frozen file.

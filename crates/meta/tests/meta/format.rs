@@ -351,7 +351,7 @@ fn rare_file() -> InodeRecord {
         bytes_epoch: 2,
         moved: 1,
         frozen: FileId(8),
-        freezing: Some(Freezing { data: FileId(9), objects: vec![ObjectId(10)] }),
+        freezing: Some(Freezing { data: FileId(9), g: Generation(3), objects: vec![ObjectId(10)] }),
         segments: vec![segment],
         ..small
     }
