@@ -307,7 +307,8 @@ fn new_home(
     let chosen = choose_beside(PlacementVersion::V1, file.0, &kept, 1, &roomy);
     chosen.ok().and_then(|drives| drives.first().copied()).ok_or_else(|| {
         let detail = format!(
-            "{:?} (file {file}) has a column on {} already, and no drive without one is up and has room: add a drive",
+            "{:?} (file {file}) has a column, or what snapshots show of one, on {} already, and no drive without is up \
+             and has room: add a drive",
             braid_meta::tree::names::show(name),
             table.name(target),
         );

@@ -274,3 +274,94 @@ fn rename(tx: &mut Tx, file: FileId, before: FileId, after: FileId) -> Result<()
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use braid_layout::{Column, Generation, VolumeId};
+    use braid_wire::control::ShapeSpec;
+
+    use super::*;
+    use crate::records::db::Db;
+    use crate::records::memory::MemoryKv;
+    use crate::records::successor_rows;
+    use crate::rules::drives::examples;
+
+    const FILE: FileId = FileId(8);
+    const DATA: FileId = FileId(9);
+    const STILL: ObjectId = ObjectId(11);
+
+    fn place(drive: u128, file: FileId, column: u8) -> ComponentPlace {
+        ComponentPlace { drive: DriveId(drive), file, segment: 0, column: Column(column) }
+    }
+
+    /// A file on drives 1 and 2, of three.
+    fn file(tx: &mut Tx, number: FileId) -> Result<InodeRecord, Refusal> {
+        for drive in 1..=3 {
+            tx.set(key::drive(DriveId(drive)), &examples::record(drive, "one"));
+        }
+        let mut inode = directory_record(VolumeId(1), FileId(2), b"f".to_vec(), 0);
+        inode.kind = EntryKind::File;
+        inode.segments = vec![SegmentRecord {
+            number: 0,
+            start: 0,
+            end: u64::MAX,
+            shape: ShapeSpec { scheme: 1, k: 1, m: 1, unit_bytes: 4096 },
+            object: ObjectId(number.0 + 100),
+            drives: vec![DriveId(1), DriveId(2)],
+            set: ColumnMask::all(2),
+            joining: ColumnMask::EMPTY,
+            filling: None,
+        }];
+        inodes::create(tx, number, &inode)?;
+        Ok(inode)
+    }
+
+    #[test]
+    fn a_column_that_moves_while_a_freeze_is_broken_off_leaves_no_still_behind() {
+        let db = Db::new(Arc::new(MemoryKv::new()));
+        let listed = |tx: &Tx, drive| tx.get(&key::remove(DriveId(drive), DATA, STILL));
+        db.write(|tx| {
+            let mut inode = file(tx, FILE)?;
+            inode.freezing = Some(Freezing { data: DATA, g: Generation(3), objects: vec![STILL] });
+            inodes::save(tx, FILE, &inode)?;
+            successor_rows::plan(tx, place(1, FILE, 0), DriveId(3))?;
+            let to = place(3, FILE, 0);
+            successor_rows::take_place(tx, to, &mut inode, false)?;
+            inodes::save(tx, FILE, &inode)?;
+            let record: Option<RemoveRecord> = tx.record(&key::remove(DriveId(1), DATA, STILL))?;
+            assert_eq!(record, Some(RemoveRecord { volume: VolumeId(1), g: Generation(3) }));
+            assert!(listed(tx, 2)?.is_none() && listed(tx, 3)?.is_none());
+            // A successor that is given up was never asked for a still.
+            successor_rows::plan(tx, place(2, FILE, 1), DriveId(1))?;
+            tx.delete(key::remove(DriveId(1), DATA, STILL));
+            successor_rows::give_up(tx, place(1, FILE, 1), &inode)?;
+            assert!(listed(tx, 1)?.is_none());
+            Ok(())
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn a_drive_has_stills_until_they_are_freed() {
+        let db = Db::new(Arc::new(MemoryKv::new()));
+        db.write(|tx| {
+            let inode = file(tx, DATA)?;
+            let cover = Cover { until: 1, roots: vec![FileId(0)] };
+            past::keep_bytes(tx, FILE, &inode, cover, DATA);
+            assert!(has_stills(tx, DriveId(1), FILE)? && !has_stills(tx, DriveId(3), FILE)?);
+            assert!(!has_stills(tx, DriveId(1), DATA)?, "a still is of a file that is no still");
+            inodes::vacate(tx, place(1, DATA, 0))?;
+            assert!(!has_stills(tx, DriveId(1), FILE)?);
+            let still = [(DriveId(1), ObjectId(109))];
+            let record = RemoveRecord { volume: VolumeId(1), g: Generation(1) };
+            inodes::remove_later(tx, DATA, &still, &record)?;
+            assert!(has_stills(tx, DriveId(1), FILE)?, "it is not freed yet");
+            inodes::removed(tx, &key::remove(DriveId(1), DATA, ObjectId(109)))?;
+            assert!(!has_stills(tx, DriveId(1), FILE)?);
+            Ok(())
+        })
+        .unwrap();
+    }
+}
