@@ -32,6 +32,7 @@ pub mod mutants;
 mod nemesis;
 mod net;
 mod operator;
+mod quotas;
 mod random;
 mod reserver;
 mod run;

@@ -19,6 +19,7 @@ use crate::model::Model;
 use crate::mounts::{self, Mix};
 use crate::nemesis::{Kind, Nemesis};
 use crate::operator::{Operator, Relayer};
+use crate::quotas::Quota;
 use crate::random::Random;
 use crate::reserver::{self, Kept, Reserver};
 use crate::site::{BOUND_MS, Site};
@@ -39,6 +40,8 @@ const RELAID: u64 = 40;
 const TURNED: u64 = 30;
 /// Percentage of runs in which snapshots are made.
 const SNAPPED: u64 = 30;
+/// Percentage of runs with a quota.
+const BOUNDED: u64 = 30;
 /// Percentage of runs in which data rates are reserved for files.
 const RESERVED: u64 = 50;
 /// Percentage of runs in which disks, clocks and the manager's state suffer too.
@@ -158,6 +161,11 @@ fn with_clients(seed: u64, trace: &Trace) -> (Option<String>, u64, u64) {
     if run.snapper.is_some() {
         snapper::place(&mut run.targets);
     }
+    let mut bounded = Random::new(seed ^ 0x0071_756f_7461_7300);
+    if bounded.percent(BOUNDED) {
+        run.quota = Quota::draw(&mut bounded, &run.targets);
+        run.watcher = Some(run.site.world.add_host("watcher"));
+    }
     run.relayer = relayer.map(|random| (run.site.world.add_host("relayer"), random));
     run.ills = ills;
     let mut disk = Random::new(seed ^ 0x6d64_6973_6b73);
@@ -176,6 +184,8 @@ struct Run {
     reserver: Option<(HostId, Random)>,
     turner: Option<(HostId, Random)>,
     snapper: Option<(HostId, Random)>,
+    quota: Quota,
+    watcher: Option<HostId>,
     /// Snapshots that are there.
     snapshots: Taken,
     /// Reservations that must be there at the end.
@@ -215,6 +225,8 @@ impl Run {
             reserver: None,
             turner: None,
             snapper: None,
+            quota: Quota::default(),
+            watcher: None,
             snapshots: Taken::default(),
             reservations: Kept::default(),
             ills: None,
@@ -279,6 +291,11 @@ impl Run {
             self.site.world.start(host, snapper.operate());
             others.push(host);
         }
+        if let Some(host) = self.watcher {
+            let watch = self.quota.clone().watch(contact.clone(), self.model.clone(), Arc::clone(&self.stop));
+            self.site.world.start(host, watch);
+            others.push(host);
+        }
         for index in 0..CLIENTS {
             self.start_client(index, &contact);
         }
@@ -308,9 +325,7 @@ impl Run {
         let trace = self.site.world.trace.clone();
         self.site.administer("the snapshots to go", async move {
             let client = Client::connect(workload::config(&contact)).await.map_err(|e| e.to_string())?;
-            snapper::check(&client, &targets, &model, &taken).await?;
-            snapper::check_state(&state)?;
-            snapper::remove_all(&client, &state, &trace).await
+            snapper::end(&client, &targets, &model, &taken, &state, &trace).await
         })?
     }
 
@@ -326,8 +341,10 @@ impl Run {
 
     fn bring_up(&mut self) -> Result<Contact, String> {
         let is_snapped = self.snapper.is_some();
+        let quota = self.quota.clone();
         let made = move |client: Client| async move {
             client.volume_create("main", None, 0).await?;
+            quota.set(&client).await?;
             if is_snapped { snapper::make_directory(&client).await } else { Ok(()) }
         };
         let contact = self.site.bring_up(DRIVES, made)?;
@@ -344,6 +361,7 @@ impl Run {
             own,
             others,
             model: self.model.clone(),
+            quota: self.quota.clone(),
             trace: self.site.world.trace.clone(),
             stop: Arc::clone(&self.stop),
             done: Arc::clone(&self.operations),
@@ -406,6 +424,7 @@ impl Run {
         let model = self.model.clone();
         let trace = self.site.world.trace.clone();
         let reservations = Arc::clone(&self.reservations);
+        let quota = self.quota.clone();
         let counts = trace.counts();
         let is_older = counts
             .into_iter()
@@ -423,7 +442,7 @@ impl Run {
             for target in &targets {
                 check(&client, target, &model, damaged.as_deref()).await?;
             }
-            Ok(())
+            quota.check(&client, &targets, &model).await
         })?
     }
 

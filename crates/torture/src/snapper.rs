@@ -193,13 +193,22 @@ fn lacks(model: &Model, target: &Target, one: &TakenOne, error: &Error) {
     }
 }
 
-/// Checks that each file in each snapshot is as the model says, and whole.
-pub(crate) async fn check(
+/// Checks what the snapshots that are left show, and that nothing is left once they are removed.
+pub(crate) async fn end(
     client: &Client,
     targets: &[Target],
     model: &Model,
     taken: &Taken,
+    state: &MemoryKv,
+    trace: &Trace,
 ) -> Result<(), String> {
+    check(client, targets, model, taken).await?;
+    check_state(state)?;
+    remove_all(client, state, trace).await
+}
+
+/// Checks that each file in each snapshot is as the model says, and whole.
+async fn check(client: &Client, targets: &[Target], model: &Model, taken: &Taken) -> Result<(), String> {
     let all = lock(taken).clone();
     for one in all {
         for target in targets.iter().filter(|target| one.of.has(target)) {
@@ -245,7 +254,7 @@ async fn checked(client: &Client, target: &Target, one: &TakenOne, model: &Model
 }
 
 /// Checks that the manager's state agrees with itself.
-pub(crate) fn check_state(state: &MemoryKv) -> Result<(), String> {
+fn check_state(state: &MemoryKv) -> Result<(), String> {
     let db = Db::new(Arc::new(state.clone()));
     match check::check(&db) {
         Ok(found) if found.is_empty() => Ok(()),
@@ -255,7 +264,7 @@ pub(crate) fn check_state(state: &MemoryKv) -> Result<(), String> {
 }
 
 /// Removes all snapshots, and waits until nothing is left of them.
-pub(crate) async fn remove_all(client: &Client, state: &MemoryKv, trace: &Trace) -> Result<(), String> {
+async fn remove_all(client: &Client, state: &MemoryKv, trace: &Trace) -> Result<(), String> {
     let mut last = String::new();
     for second in 0..TRIES {
         match client.snapshots(&Of::Volume.root()).await {
