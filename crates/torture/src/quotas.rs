@@ -40,7 +40,7 @@ impl Quota {
     /// Draws a quota: mostly one that is too small for all files at their longest.
     pub(crate) fn draw(random: &mut Random, targets: &[Target]) -> Quota {
         let all: u64 = targets.iter().map(|target| target.length).sum();
-        let percent = if random.percent(30) { 100 } else { 40 + random.below(60) };
+        let percent = if random.percent(30) { 100 } else { 15 + random.below(50) };
         Quota(Some(Arc::new(Asked { limit: all * percent / 100, ends: Mutex::default() })))
     }
 

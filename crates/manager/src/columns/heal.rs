@@ -328,3 +328,27 @@ fn ready(tx: &mut Tx, file: FileId, inode: &mut InodeRecord, drive: DriveId) -> 
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use braid_layout::VolumeId;
+    use braid_meta::records::db::Db;
+    use braid_meta::records::memory::MemoryKv;
+    use braid_meta::records::schema::directory_record;
+
+    use super::*;
+
+    #[test]
+    fn what_only_snapshots_show_is_healed_last() {
+        let db = Db::new(Arc::new(MemoryKv::new()));
+        let listed = db.write(|tx| {
+            for (file, frozen) in [(5, 1), (6, 0), (7, 1), (8, 0), (9, 1)] {
+                let mut inode = directory_record(VolumeId(1), FileId(2), b"f".to_vec(), 0);
+                inode.frozen = FileId(frozen);
+                inodes::save(tx, FileId(file), &inode)?;
+            }
+            Ok(frozen_last(tx, (5..=9).map(FileId).collect())?)
+        });
+        assert_eq!(listed.unwrap(), [6, 8, 5, 7, 9].map(FileId), "and the highest is the last");
+    }
+}
