@@ -19,12 +19,12 @@ use crate::model::Model;
 use crate::mounts::{self, Mix};
 use crate::nemesis::{Kind, Nemesis};
 use crate::operator::{Operator, Relayer};
-use crate::quotas::Quota;
 use crate::random::Random;
 use crate::reserver::{self, Kept, Reserver};
 use crate::site::{BOUND_MS, Site};
 use crate::snapper::{self, Snapper, Taken};
 use crate::trace::Trace;
+use crate::workload::quotas::Quota;
 use crate::workload::{self, Target, Task};
 use crate::world::HostId;
 

@@ -19,9 +19,12 @@ use tokio::time::timeout;
 use crate::cluster::Contact;
 use crate::host::now_ms;
 use crate::model::Model;
-use crate::quotas::Quota;
 use crate::random::Random;
 use crate::trace::Trace;
+
+pub(crate) mod quotas;
+
+use quotas::Quota;
 
 /// Longest time of an operation, whatever happens.
 const OPERATION_BOUND: Duration = Duration::from_secs(180);

@@ -15,7 +15,7 @@ const NAMED: usize = 5;
 /// Number of tries, a second apart, until what removed snapshots kept is freed.
 const TRIES: u32 = 60;
 
-/// What becomes of snapshots that are in the way.
+/// Treatment of snapshots that are in the way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InTheWay {
     Refuse,

@@ -66,6 +66,10 @@ fn a_snapshot_shows_what_was_there_whatever_comes_after() {
     cluster.restart_manager();
     look("after a restart of the manager");
 
+    let df = cluster.line("df").ok().text().to_owned();
+    assert!(df.contains("snapshots of main keep") && df.contains("braid snapshot rm"), "{df}");
+    cluster.line("check --all braid://main@s-1").ok();
+
     // A copy out of it is a copy like any.
     let copied = cluster.file("copied");
     fs::create_dir(&copied).expect("made");

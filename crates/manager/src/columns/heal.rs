@@ -277,8 +277,8 @@ pub(crate) fn join(
 }
 
 /// The new drive for a column of a replaced one: the replacement, unless the file has a column there already,
-/// or stills of one; then one that placement chooses among the drives that are up and have room. A full drive would refuse the
-/// column.
+/// or stills of one; then one that placement chooses among the drives that are up and have room. A full drive
+/// would refuse the column.
 fn new_home(
     core: &Core,
     tx: &Tx,

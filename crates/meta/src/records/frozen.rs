@@ -19,7 +19,6 @@ use crate::records::schema::{
     directory_record, key, table,
 };
 use crate::records::tx::Tx;
-use crate::tree::files;
 
 /// Returns true if bytes of the file must be frozen before anyone writes it.
 pub fn is_due(tx: &Tx, file: FileId, inode: &InodeRecord) -> Result<bool, Refusal> {
@@ -112,7 +111,7 @@ pub fn end(
     let set = |segment: &SegmentRecord| made.get(&segment.number).copied().unwrap_or_default();
     // Drives were told that all ready columns are in the set.
     let is_whole = inode.in_force().all(|segment| set(segment) == segment.ready());
-    let g = if is_whole { freezing.g } else { freezing.g.next().ok_or_else(|| files::worn_out(file))? };
+    let g = if is_whole { freezing.g } else { freezing.g.next().ok_or_else(|| inodes::worn_out(file))? };
     let mut segments: Vec<SegmentRecord> = inode.in_force().cloned().collect();
     for (segment, &object) in segments.iter_mut().zip(&freezing.objects) {
         segment.set = set(segment).and(segment.ready());

@@ -167,6 +167,11 @@ pub fn delete(tx: &mut Tx, file: FileId) -> Result<(), KvError> {
     Ok(())
 }
 
+/// The refusal when a file has used up its 2^32 leases or generations.
+pub fn worn_out(file: FileId) -> Refusal {
+    Refusal::new(Reason::Gone, format!("file {file} has used up its generations: copy it to a new file"))
+}
+
 /// The refusal for a file whose record does not agree with other rows.
 pub fn damaged(file: FileId, what: &str) -> Refusal {
     KvError::Damaged { key: key::inode(file), what: what.to_owned() }.into()

@@ -35,7 +35,7 @@ struct PastFile {
     begun: bool,
     /// True while writes that begin may be in it.
     is_open: bool,
-    /// What was read in it first.
+    /// Bytes that were read in it first.
     found: Option<Vec<u8>>,
 }
 
@@ -100,8 +100,8 @@ impl Model {
     pub(crate) fn judge_past(&self, id: PastId, file: usize, found: &[u8], who: &str) {
         let mut state = self.lock();
         let State { pasts, files, failure, restored, .. } = &mut *state;
-        let Some(past) = pasts.get_mut(&id) else { return };
-        let (Some(one), false) = (past.files.get_mut(&file), *restored) else { return };
+        let Some(past) = pasts.get_mut(&id).filter(|_| !*restored) else { return };
+        let Some(one) = past.files.get_mut(&file) else { return };
         if let Err(why) = one.judge(&files[file], found) {
             failure.get_or_insert(format!("{who} read {}@{}: {why}", files[file].name, past.name));
         }
