@@ -173,8 +173,8 @@ fn what_snapshots_show_heals() {
     [37, 42].into_iter().for_each(survives);
 }
 
-/// The manager's disk failed while it stored that a drive had turned its key: it took the key over without its
-/// number, and refused the drive for ever.
+/// The manager's disk failed while it stored that a drive had turned its key: it took the key over without
+/// its number, and refused the drive for ever.
 #[test]
 fn a_key_that_was_turned_while_the_managers_disk_failed_is_known() {
     survives(15);
