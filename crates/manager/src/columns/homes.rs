@@ -34,7 +34,7 @@ pub(crate) fn nowhere(core: &Core, place: ComponentPlace, inode: &InodeRecord) -
     let detail = format!(
         "a column of {:?} (file {}) on {} can move nowhere: no other drive is up, has room, holds no other \
          column of it, nor of what snapshots show of it, and is on a host that has fewer: add a drive",
-        braid_meta::tree::names::show(&inode.name),
+        braid_meta::tree::names::show_file(inode),
         place.file,
         core.drives().name(place.drive),
     );
