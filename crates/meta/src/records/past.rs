@@ -220,3 +220,18 @@ pub fn count(tx: &mut Tx, volume: VolumeId, change: impl FnOnce(&mut HistoryReco
     tx.set(key::history(volume), &record);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_past_is_passed_on_to_the_newest_older_snapshot_that_sees_it() {
+        let root = FileId(2);
+        let other = FileId(3);
+        let live = [(1, root), (2, other), (3, root)].map(|(number, root)| Live { number, root });
+        assert_eq!(next_below(&live, 3, 0, &[root]), Some(1), "2 is of another root");
+        assert_eq!(next_below(&live, 3, 1, &[root]), None, "1 is as old as the row");
+        assert_eq!(next_below(&live, 3, 0, &[ANY_ROOT]), Some(2));
+    }
+}
