@@ -9,4 +9,5 @@ pub(crate) mod mount_helper;
 pub(crate) mod names;
 pub mod namespace;
 pub(crate) mod plan_cmd;
+pub(crate) mod snapshots_below;
 pub(crate) mod stat;

@@ -36,8 +36,9 @@ use tokio::task::JoinSet;
 
 /// Interval between two reports to the manager, whose answers also tell the drive what is stale on it.
 const REPORT_EVERY: Duration = Duration::from_millis(500);
-/// Number of stale files asked for at a time.
-const PAGE: u32 = 256;
+/// Number of stale files asked for at a time: many, as of these the manager lists those last that only
+/// snapshots show.
+const PAGE: u32 = 4096;
 /// Maximum number of files healed at once: few enough that those which wait leave plan sets to the others.
 const FILES_AT_ONCE: usize = 4;
 /// Maximum number of plan sets in flight, over all files: half as many as a client may have, which has the

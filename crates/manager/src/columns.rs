@@ -23,4 +23,5 @@ pub(crate) mod relayout;
 pub(crate) mod replacement;
 pub(crate) mod returns;
 pub(crate) mod settle;
+pub(crate) mod stills;
 pub(crate) mod successors;

@@ -130,6 +130,11 @@ impl Cluster {
         self.state.set_disk(disk);
     }
 
+    /// The manager's state, as it is at any time until the manager is started again.
+    pub(crate) fn present_state(&self) -> MemoryKv {
+        self.state.clone()
+    }
+
     /// A copy of the manager's present state.
     pub(crate) fn manager_state(&self) -> MemoryKv {
         self.state.restarted()

@@ -13,7 +13,8 @@
 //! has the clients' operations, `nemesis` the faults of all runs, `ills` further faults in half of the
 //! runs, and `manager_disk` those of the manager's disk in some; `told` bounds the losses of disks; `run`
 //! is one run from beginning to end, and `site` the place of a run. In half of the runs a drive is added
-//! meanwhile, and an `operator` drains drives.
+//! meanwhile, and an `operator` drains drives. In some runs a `snapper` makes, reads and removes snapshots,
+//! and `quotas` bounds all files.
 //! With [`Settings::mounts`] programs on mounts take the clients' place: see `mounts`.
 //! [`mutants`] are mechanisms that can be switched off, to see that the torture finds their absence.
 
@@ -36,6 +37,7 @@ mod random;
 mod reserver;
 mod run;
 mod site;
+mod snapper;
 mod told;
 mod trace;
 mod workload;

@@ -15,6 +15,11 @@ use braid_layout::ColumnMask;
 
 use crate::random::mix;
 
+mod past;
+
+use past::Past;
+pub(crate) use past::PastId;
+
 /// The id of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WriteId(u64);
@@ -32,6 +37,7 @@ struct State {
     next: u64,
     files: Vec<File>,
     reads: BTreeMap<ReadId, Read>,
+    pasts: BTreeMap<PastId, Past>,
     failure: Option<String>,
     /// True if the manager's state was put back: then a size that only the manager knew may be lost. Bytes
     /// past the end that a file then has must still be zeros.
@@ -143,6 +149,7 @@ impl Model {
         state.next += 1;
         let write = WriteId(state.next);
         state.files[file].doubts.push((write, range.clone()));
+        state.may_be_past(file, write, &range, None);
         for read in state.reads.values_mut().filter(|read| read.file == file) {
             read.doubts.push((write, range.clone()));
         }
@@ -174,6 +181,7 @@ impl Model {
         let range = to..of.bytes.len() as u64;
         of.doubts.push((cut, range.clone()));
         of.cut = of.cut.min(to);
+        state.may_be_past(file, cut, &range, Some(to));
         for read in state.reads.values_mut().filter(|read| read.file == file) {
             read.doubts.push((cut, range.clone()));
             read.committed = read.committed.min(to);

@@ -22,7 +22,9 @@ use crate::operator::{Operator, Relayer};
 use crate::random::Random;
 use crate::reserver::{self, Kept, Reserver};
 use crate::site::{BOUND_MS, Site};
+use crate::snapper::{self, Snapper, Taken};
 use crate::trace::Trace;
+use crate::workload::quotas::Quota;
 use crate::workload::{self, Target, Task};
 use crate::world::HostId;
 
@@ -36,6 +38,10 @@ const RANGED: u64 = 50;
 const RELAID: u64 = 40;
 /// Percentage of runs in which keys are turned.
 const TURNED: u64 = 30;
+/// Percentage of runs in which snapshots are made.
+const SNAPPED: u64 = 30;
+/// Percentage of runs with a quota.
+const BOUNDED: u64 = 30;
 /// Percentage of runs in which data rates are reserved for files.
 const RESERVED: u64 = 50;
 /// Percentage of runs in which disks, clocks and the manager's state suffer too.
@@ -149,6 +155,17 @@ fn with_clients(seed: u64, trace: &Trace) -> (Option<String>, u64, u64) {
     let mut turner = Random::new(seed ^ 0x0074_7572_6e65_7273);
     let turner = turner.percent(TURNED).then_some(turner);
     run.turner = turner.map(|random| (run.site.world.add_host("turner"), random));
+    let mut snapper = Random::new(seed ^ 0x0073_6e61_7073);
+    let snapper = snapper.percent(SNAPPED).then_some(snapper);
+    run.snapper = snapper.map(|random| (run.site.world.add_host("snapper"), random));
+    if run.snapper.is_some() {
+        snapper::place(&mut run.targets);
+    }
+    let mut bounded = Random::new(seed ^ 0x0071_756f_7461_7300);
+    if bounded.percent(BOUNDED) {
+        run.quota = Quota::draw(&mut bounded, &run.targets);
+        run.watcher = Some(run.site.world.add_host("watcher"));
+    }
     run.relayer = relayer.map(|random| (run.site.world.add_host("relayer"), random));
     run.ills = ills;
     let mut disk = Random::new(seed ^ 0x6d64_6973_6b73);
@@ -166,6 +183,11 @@ struct Run {
     relayer: Option<(HostId, Random)>,
     reserver: Option<(HostId, Random)>,
     turner: Option<(HostId, Random)>,
+    snapper: Option<(HostId, Random)>,
+    quota: Quota,
+    watcher: Option<HostId>,
+    /// Snapshots that are there.
+    snapshots: Taken,
     /// Reservations that must be there at the end.
     reservations: Kept,
     ills: Option<Random>,
@@ -202,6 +224,10 @@ impl Run {
             relayer: None,
             reserver: None,
             turner: None,
+            snapper: None,
+            quota: Quota::default(),
+            watcher: None,
+            snapshots: Taken::default(),
             reservations: Kept::default(),
             ills: None,
             manager_disk: None,
@@ -251,6 +277,25 @@ impl Run {
             self.site.world.start(host, KeyTurner { contact, drives, random, trace, stop }.operate());
             others.push(host);
         }
+        let is_snapped = self.snapper.is_some();
+        if let Some((host, random)) = self.snapper.take() {
+            let snapper = Snapper {
+                contact: contact.clone(),
+                targets: self.targets.clone(),
+                model: self.model.clone(),
+                random,
+                trace: self.site.world.trace.clone(),
+                stop: Arc::clone(&self.stop),
+                taken: Arc::clone(&self.snapshots),
+            };
+            self.site.world.start(host, snapper.operate());
+            others.push(host);
+        }
+        if let Some(host) = self.watcher {
+            let watch = self.quota.clone().watch(contact.clone(), self.model.clone(), Arc::clone(&self.stop));
+            self.site.world.start(host, watch);
+            others.push(host);
+        }
         for index in 0..CLIENTS {
             self.start_client(index, &contact);
         }
@@ -266,7 +311,22 @@ impl Run {
             self.site.world.kill(host);
         }
         self.add_drive(u64::MAX);
-        self.heal(&contact, damaged)
+        self.heal(&contact, damaged)?;
+        if is_snapped && self.model.knows_past() { self.end_snapshots(&contact) } else { Ok(()) }
+    }
+
+    /// Checks what the snapshots that are left show, and that nothing is left once they are removed.
+    fn end_snapshots(&mut self, contact: &Contact) -> Result<(), String> {
+        let contact = contact.clone();
+        let targets = self.targets.clone();
+        let model = self.model.clone();
+        let taken = Arc::clone(&self.snapshots);
+        let state = self.site.cluster.present_state();
+        let trace = self.site.world.trace.clone();
+        self.site.administer("the snapshots to go", async move {
+            let client = Client::connect(workload::config(&contact)).await.map_err(|e| e.to_string())?;
+            snapper::end(&client, &targets, &model, &taken, &state, &trace).await
+        })?
     }
 
     /// Starts the additional drive, if its time has come.
@@ -280,7 +340,13 @@ impl Run {
     }
 
     fn bring_up(&mut self) -> Result<Contact, String> {
-        let made = |client: Client| async move { client.volume_create("main", None, 0).await };
+        let is_snapped = self.snapper.is_some();
+        let quota = self.quota.clone();
+        let made = move |client: Client| async move {
+            client.volume_create("main", None, 0).await?;
+            quota.set(&client).await?;
+            if is_snapped { snapper::make_directory(&client).await } else { Ok(()) }
+        };
         let contact = self.site.bring_up(DRIVES, made)?;
         self.site.world.trace.event("the cluster is up".to_owned());
         Ok(contact)
@@ -295,6 +361,7 @@ impl Run {
             own,
             others,
             model: self.model.clone(),
+            quota: self.quota.clone(),
             trace: self.site.world.trace.clone(),
             stop: Arc::clone(&self.stop),
             done: Arc::clone(&self.operations),
@@ -357,6 +424,7 @@ impl Run {
         let model = self.model.clone();
         let trace = self.site.world.trace.clone();
         let reservations = Arc::clone(&self.reservations);
+        let quota = self.quota.clone();
         let counts = trace.counts();
         let is_older = counts
             .into_iter()
@@ -374,7 +442,7 @@ impl Run {
             for target in &targets {
                 check(&client, target, &model, damaged.as_deref()).await?;
             }
-            Ok(())
+            quota.check(&client, &targets, &model).await
         })?
     }
 

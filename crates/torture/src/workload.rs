@@ -22,6 +22,10 @@ use crate::model::Model;
 use crate::random::Random;
 use crate::trace::Trace;
 
+pub(crate) mod quotas;
+
+use quotas::Quota;
+
 /// Longest time of an operation, whatever happens.
 const OPERATION_BOUND: Duration = Duration::from_secs(180);
 /// Time for which a client retries one request.
@@ -50,6 +54,7 @@ pub(crate) struct Task {
     pub(crate) own: Vec<Target>,
     pub(crate) others: Vec<Target>,
     pub(crate) model: Model,
+    pub(crate) quota: Quota,
     pub(crate) trace: Trace,
     pub(crate) stop: Arc<AtomicBool>,
     /// Number of operations done by all clients.
@@ -213,7 +218,9 @@ impl Task {
     /// its size decides nothing.
     async fn look(&self, target: &Target, file: &File) -> Result<(), Error> {
         if target.record.is_some() && file.size() < target.length {
-            file.set_len(target.length).await?;
+            self.quota.wants(target.number, target.length);
+            let made_long = file.set_len(target.length).await;
+            made_long.inspect_err(|error| self.quota.judge(error, &self.model, &self.trace))?;
         }
         let mut found = vec![0; usize::try_from(file.size().min(target.length)).unwrap_or(0)];
         let count = file.read_at(&mut found, 0).await?;
@@ -275,7 +282,11 @@ impl Task {
             return true;
         }
         let (write, bytes) = self.model.begin_write(target.number, range.clone());
+        self.quota.wants(target.number, range.end);
         let result = file.write_at(&bytes, range.start).await;
+        if let Err(error) = &result {
+            self.quota.judge(error, &self.model, &self.trace);
+        }
         if result.is_ok() {
             self.model.end_write(target.number, write, range.clone());
             let columns = ColumnMask::all(target.shape.width());

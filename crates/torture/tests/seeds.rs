@@ -166,3 +166,16 @@ fn what_is_ready_of_a_new_layout_is_told_under_a_new_generation() {
 fn a_log_grows_by_nothing_before_it_was_judged() {
     survives(499);
 }
+
+/// A column of what a snapshot shows could not be made anew: its stamps were above the first generation.
+#[test]
+fn what_snapshots_show_heals() {
+    [37, 42].into_iter().for_each(survives);
+}
+
+/// The manager's disk failed while it stored that a drive had turned its key: it took the key over without
+/// its number, and refused the drive for ever.
+#[test]
+fn a_key_that_was_turned_while_the_managers_disk_failed_is_known() {
+    survives(15);
+}

@@ -84,6 +84,9 @@ pub(crate) struct Rm {
     /// Ignore names that do not exist
     #[arg(short, long)]
     pub(crate) force: bool,
+    /// Remove the snapshots of these directories, and of those below them, first
+    #[arg(long, requires = "recursive")]
+    pub(crate) snapshots: bool,
     #[arg(required = true, value_name = "braid://VOLUME/PATH")]
     pub(crate) names: Vec<OsString>,
 }

@@ -26,6 +26,9 @@ pub(crate) enum Volume {
     Rm {
         #[arg(value_name = "NAME")]
         name: String,
+        /// Remove its snapshots first
+        #[arg(long)]
+        snapshots: bool,
     },
 }
 

@@ -8,6 +8,7 @@ use braid_wire::control::{Entry, EntryKind, StatRow};
 use serde::Serialize;
 
 use crate::files::names::{Location, NameFacts, Text, remote, show_remote};
+use crate::files::snapshots_below::{self, InTheWay};
 use crate::output::exit::{Doing, Exit, Failure};
 use crate::output::rate::{Bar, Progress};
 use crate::output::report::{Report, complain};
@@ -162,6 +163,8 @@ pub(crate) async fn rm(rm: args::Rm, cluster: Option<&Path>, report: Report) -> 
                     .remedy("use -r"));
             }
             Some(row) if row.kind() == EntryKind::Directory => {
+                let then = if rm.snapshots { InTheWay::Remove } else { InTheWay::Refuse };
+                snapshots_below::of_tree(&client, name, then).await?;
                 remove_tree(&client, name, &mut removed, &progress).await?
             }
             Some(row) => {

@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::connect::{self, status_soon};
 use crate::operate::status::{DriveFacts, drive_facts};
 use crate::output::exit::Failure;
-use crate::output::report::{Report, table};
+use crate::output::report::{Report, count, table};
 use crate::output::size;
 
 #[derive(Debug, Serialize)]
@@ -53,6 +53,10 @@ struct VolumeSpace {
     files: u64,
     file_bytes: u64,
     quota_bytes: u64,
+    /// Number of files that are kept for snapshots alone.
+    past_files: u64,
+    /// Sum of their sizes: drives hold no more for them, and often less.
+    past_bytes: u64,
 }
 
 /// Runs the command.
@@ -117,7 +121,18 @@ fn show(space: &Space) -> String {
             names.join(", ")
         ));
     }
-    format!("{text}\n{}", table(&["volume", "files", "bytes", "quota"], &[1, 2, 3], volumes))
+    let mut text = format!("{text}\n{}", table(&["volume", "files", "bytes", "quota"], &[1, 2, 3], volumes));
+    text.extend(space.volumes.iter().filter(|volume| volume.past_files > 0).map(|volume| {
+        format!(
+            "snapshots of {} keep {} of at most {}: `braid snapshot ls braid://{}` says which, `braid snapshot rm` frees \
+             them\n",
+            volume.name,
+            count(volume.past_files, "file"),
+            size::show(volume.past_bytes),
+            volume.name
+        )
+    }));
+    text
 }
 
 fn names(group: &OnOneFileSystem<'_>) -> Vec<String> {
@@ -147,6 +162,8 @@ async fn volume_space(client: &Client) -> Result<Vec<VolumeSpace>, Failure> {
         files: row.files,
         file_bytes: row.file_bytes,
         quota_bytes: row.quota_bytes,
+        past_files: row.past_files,
+        past_bytes: row.past_bytes,
     });
     Ok(volumes.collect())
 }

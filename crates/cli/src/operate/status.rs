@@ -23,6 +23,10 @@ struct StatusFacts {
     files: u64,
     /// Number of removed files whose components are not freed everywhere yet.
     removing: u64,
+    /// Number of files that are kept for snapshots alone.
+    past_files: u64,
+    /// Sum of their sizes.
+    past_bytes: u64,
     /// The manager's report about its own state; empty if there is nothing to report.
     notice: String,
     names: NamesFacts,
@@ -155,6 +159,7 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
     };
     // A manager in doubt about its own state answers status, and nothing else.
     let healing = client.heal_status_for_now().await.ok();
+    let volumes = if healing.is_some() { client.volumes().await.unwrap_or_default() } else { Vec::new() };
     let (healing, balance) = healing.map(|status| (heal::busy(&status), rebalance::facts(&status))).unzip();
     let risks = health::risks(&status.drives, &status.notice);
     let verdict = health::verdict(&risks, &status.notice, status.drives.len() as u64);
@@ -164,6 +169,8 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
         volumes: status.volumes,
         files: status.files,
         removing: status.removing,
+        past_files: volumes.iter().map(|volume| volume.past_files).sum(),
+        past_bytes: volumes.iter().map(|volume| volume.past_bytes).sum(),
         notice: status.notice.clone(),
         names: NamesFacts {
             drives: status.names.drives.clone(),
@@ -181,8 +188,14 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
         let manager = &facts.manager;
         let removing =
             if facts.removing == 0 { String::new() } else { format!(", {} being removed", facts.removing) };
+        let past = match facts.past_files {
+            0 => String::new(),
+            files => {
+                format!(", {} of {} kept for snapshots", count(files, "file"), size::show(facts.past_bytes))
+            }
+        };
         format!(
-            "cluster {}\nmanager at {}, process {}, up {} s\n{}, {}{removing}\n{}{}{}{}{}\n{}",
+            "cluster {}\nmanager at {}, process {}, up {} s\n{}, {}{removing}{past}\n{}{}{}{}{}\n{}",
             facts.cluster,
             manager.address,
             manager.pid,

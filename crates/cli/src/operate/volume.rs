@@ -8,6 +8,7 @@ use braid_layout::{SchemeError, Shape};
 use braid_wire::control::{DriveState, VolumeRow};
 use serde::Serialize;
 
+use crate::files::snapshots_below::{self, InTheWay};
 use crate::files::stat::{ShapeFacts, shape_facts, show_shape};
 use crate::operate::layout;
 use crate::output::exit::{Cause, Doing, Exit, Failure};
@@ -47,8 +48,11 @@ pub(crate) async fn run(
         args::Volume::Create(create) => self::create(create, cluster, report).await,
         args::Volume::Set(set) => self::set(set, cluster, report).await,
         args::Volume::Ls => list(&connect::cluster(cluster).await?, report).await,
-        args::Volume::Rm { name } => {
-            connect::cluster(cluster).await?.volume_remove(&name).await?;
+        args::Volume::Rm { name, snapshots } => {
+            let client = connect::cluster(cluster).await?;
+            let then = if snapshots { InTheWay::Remove } else { InTheWay::Refuse };
+            snapshots_below::of_volume(&client, &name, then).await?;
+            snapshots_below::remove_volume(&client, &name).await?;
             if report.json { report.facts(&Removed { name }, |_| String::new()) } else { Ok(()) }
         }
     }

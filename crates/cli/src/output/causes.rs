@@ -136,7 +136,7 @@ fn hint(error: &Error) -> &'static str {
         Some(Reason::NotEmpty) => "remove what is in it first, or use rm -r",
         Some(Reason::BadToken) => "check the token in cluster.toml: it must be the manager's client.token",
         Some(Reason::TooFewDrives | Reason::TooManyAway) => "see `braid status`",
-        Some(Reason::Full) => "see `braid df`",
+        Some(Reason::Full) => "see `braid df`, which also says what snapshots keep",
         _ => "",
     }
 }

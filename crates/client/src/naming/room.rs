@@ -65,6 +65,8 @@ mod tests {
             files: 3,
             file_bytes: 50,
             created_ms: 0,
+            past_files: 0,
+            past_bytes: 0,
         };
         let shared = || drive("a", 7, 1_000, 993);
         let status = StatusReply {

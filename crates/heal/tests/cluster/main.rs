@@ -8,6 +8,7 @@ mod partly;
 mod relayout;
 mod repair;
 mod returned;
+mod snapshots;
 mod support;
 mod trouble;
 

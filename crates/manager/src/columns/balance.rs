@@ -256,13 +256,14 @@ fn begin_page(
     Ok(Page { files, loads, last })
 }
 
-/// Returns true if the column may move for no better reason than balance.
+/// Returns true if the column may move for no better reason than balance. A still would share no bytes with
+/// its file any more.
 fn may_move(inode: &InodeRecord, place: ComponentPlace) -> bool {
     let whole = |segment: &braid_meta::records::schema::SegmentRecord| {
         segment.all().minus(segment.ready()).is_empty()
     };
     let settled = !inode.held && !inode.unfenced && inode.filling().is_none();
-    settled && holds(inode, place) && segment_of(inode, place).is_some_and(whole)
+    settled && !inode.is_frozen() && holds(inode, place) && segment_of(inode, place).is_some_and(whole)
 }
 
 /// Returns true if the move would leave the file's columns on fewer hosts or racks.

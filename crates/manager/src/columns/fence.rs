@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use braid_layout::{Column, DriveId, FileId, Generation, ObjectId, PartitionId, VolumeId};
-use braid_meta::records::schema::{InodeRecord, SegmentRecord};
+use braid_meta::records::schema::{Freezing, InodeRecord, SegmentRecord};
 use braid_meta::rules::grants::{self, CAPABILITY_MS};
 use braid_meta::rules::recovery::{ColumnState, Columns, Stamps, Survey, judge, part_for};
 use braid_meta::tree::shapes::from_spec;
@@ -274,14 +274,13 @@ impl Target {
     /// The object of a frozen file that is to be, in its first generation. `still`: its segment.
     pub(crate) fn of_still(
         core: &Core,
-        data: FileId,
+        begun: &Freezing,
         base: &InodeRecord,
         still: &SegmentRecord,
         column: Column,
     ) -> Option<Target> {
-        let g = Generation(1);
-        let inode = InodeRecord { g, segments: vec![still.clone()], ..base.clone() };
-        Target::new(core, data, &inode, still.number, column)
+        let inode = InodeRecord { g: begun.g, segments: vec![still.clone()], ..base.clone() };
+        Target::new(core, begun.data, &inode, still.number, column)
     }
 
     /// Has the drive take a still of the object. One that is there already is as good.
@@ -346,6 +345,15 @@ impl Target {
             Err(error) if is_lost(&error) => Ok(true),
             Err(CallError::Refused(refusal)) if refusal.reason == Reason::NoObject => Ok(false),
             // Without the partition it is not known what was in it.
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns true if the drive has the object.
+    pub(crate) async fn is_there(&self, core: &Core) -> Result<bool, CallError> {
+        match self.call(core, &GetAttributes { at: self.at }.into()).await {
+            Ok(_) => Ok(true),
+            Err(CallError::Refused(refusal)) if is_missing(&refusal) => Ok(false),
             Err(error) => Err(error),
         }
     }

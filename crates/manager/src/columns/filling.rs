@@ -33,10 +33,13 @@ use crate::columns::procedure::{self, Cause, hold_lapsed};
 use crate::core::Core;
 use crate::files::opened::opened_by;
 use crate::files::opens::{make_free, reader};
+use crate::snapshots::freeze;
 
 /// Gives the file a segment of this shape that is to be filled. Refused while the file is open for writing.
 /// The caller holds the file's lock.
 pub(crate) async fn make(core: &Arc<Core>, file: FileId, shape: ShapeSpec) -> Result<(), Refusal> {
+    // What was begun is of the present layout.
+    freeze::finish(core, file).await?;
     let inode = make_free(core, file).await?;
     let lease = lease_of(core, file, &inode);
     let lost = hold_lapsed(core, &inode);

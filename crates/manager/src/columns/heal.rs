@@ -7,7 +7,7 @@
 //! writers go on. Joining columns are in the set: they take writes, answer no reads and vote on nothing. A
 //! heal that was broken off is begun again, and goes on where it was, as only differences are written.
 
-use std::collections::{BTreeSet, btree_set};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use braid_layout::placement::{Candidate, PlacementVersion, choose_beside};
@@ -16,7 +16,7 @@ use braid_meta::records::inodes::{self, occupy, set_stale, vacate};
 use braid_meta::records::kv::KvError;
 use braid_meta::records::schema::{ComponentPlace, InodeRecord, StaleRecord, key, table};
 use braid_meta::records::tx::Tx;
-use braid_meta::records::{columns, successor_rows};
+use braid_meta::records::{columns, frozen, successor_rows};
 use braid_meta::rules::drives::{Drive, no_drive};
 use braid_meta::rules::space::{candidate, takes_columns};
 use braid_meta::tree::view::Opener;
@@ -25,7 +25,7 @@ use braid_wire::{Reason, Refusal};
 
 use crate::columns::column_changes::{lease_of, must_be_up, nothing, olds_of, run};
 use crate::columns::procedure::{self, Cause, RecordedLease, hold_lapsed};
-use crate::columns::{filling, successors};
+use crate::columns::{filling, stills, successors};
 use crate::core::Core;
 use crate::files::opened::opened_by;
 
@@ -54,9 +54,25 @@ pub(crate) async fn stale_files(core: &Arc<Core>, request: StaleFiles) -> Result
                 columns::on_drive(tx, old, Some(after), limit)
             })?;
         }
-        Ok(StaleFilesReply { files: btree_set::IntoIter::take(files.into_iter(), limit).collect() })
+        let files: Vec<FileId> = files.into_iter().take(limit).collect();
+        Ok(StaleFilesReply { files: frozen_last(tx, files)? })
     })
     .await
+}
+
+/// Puts frozen files after the others, so that these are healed first. The highest number comes last all the
+/// same: drives ask for those above the last one next.
+fn frozen_last(tx: &Tx, mut files: Vec<FileId>) -> Result<Vec<FileId>, KvError> {
+    let Some(last) = files.pop() else { return Ok(files) };
+    let mut live = Vec::new();
+    let mut past = Vec::new();
+    for file in files {
+        let is_frozen = inodes::find(tx, file)?.is_some_and(|inode| inode.is_frozen());
+        if is_frozen { &mut past } else { &mut live }.push(file);
+    }
+    live.append(&mut past);
+    live.push(last);
+    Ok(live)
 }
 
 /// Lets the file's stale columns on the drive join, if they are not joining already, and takes out columns
@@ -113,6 +129,9 @@ pub(crate) async fn begin(core: &Arc<Core>, asker: DriveId, request: BeginHeal) 
     };
     if columns.iter().all(joining) && lost.is_empty() && !inode.unfenced && ended != RecordedLease::Ended {
         return opened_by(core, file, inode, Opener::Healer(target)).await;
+    }
+    if inode.is_frozen() {
+        stills::refuse_if_too_full(core, &inode, file, target, &columns).await?;
     }
     let change: procedure::Change = Arc::new(move |core, tx, file, inode| {
         columns.iter().try_for_each(|&(index, column)| join(core, tx, file, inode, index, column, target))
@@ -237,7 +256,7 @@ pub(crate) fn join(
         // The column was on its way to this drive when the old one died, which this one has replaced.
         return successor_rows::take_place(tx, at, inode, true);
     }
-    let new = if old == target { old } else { new_home(core, file, &name, &segment.drives, target)? };
+    let new = if old == target { old } else { new_home(core, tx, file, &name, &segment.drives, target)? };
     if new != old {
         if !inodes::holds_nothing(tx, new, file)? {
             let detail =
@@ -257,17 +276,18 @@ pub(crate) fn join(
     Ok(())
 }
 
-/// The new drive for a column of a replaced one: the replacement, unless the file has a column there already;
-/// then one that placement chooses among the drives that are up and have room. A full drive would refuse the
-/// column.
+/// The new drive for a column of a replaced one: the replacement, unless the file has a column there already,
+/// or stills of one; then one that placement chooses among the drives that are up and have room. A full drive
+/// would refuse the column.
 fn new_home(
     core: &Core,
+    tx: &Tx,
     file: FileId,
     name: &[u8],
     drives: &[DriveId],
     target: DriveId,
 ) -> Result<DriveId, Refusal> {
-    if !drives.contains(&target) {
+    if !drives.contains(&target) && !frozen::has_stills(tx, target, file)? {
         return Ok(target);
     }
     let now_ms = core.now_ms();
@@ -277,11 +297,18 @@ fn new_home(
         those.filter(|drive| which(drive)).map(candidate).collect()
     };
     let kept = known(drives, |_| true);
-    let roomy = known(&table.up(now_ms), takes_columns);
+    let mut free = table.up(now_ms);
+    for (drive, has_stills) in free.clone().into_iter().map(|up| (up, frozen::has_stills(tx, up, file))) {
+        if has_stills? {
+            free.retain(|up| *up != drive);
+        }
+    }
+    let roomy = known(&free, takes_columns);
     let chosen = choose_beside(PlacementVersion::V1, file.0, &kept, 1, &roomy);
     chosen.ok().and_then(|drives| drives.first().copied()).ok_or_else(|| {
         let detail = format!(
-            "{:?} (file {file}) has a column on {} already, and no drive without one is up and has room: add a drive",
+            "{:?} (file {file}) has a column, or what snapshots show of one, on {} already, and no drive without is up \
+             and has room: add a drive",
             braid_meta::tree::names::show(name),
             table.name(target),
         );
@@ -300,4 +327,28 @@ fn ready(tx: &mut Tx, file: FileId, inode: &mut InodeRecord, drive: DriveId) -> 
         segment.joining = segment.joining.minus(caught_up);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_layout::VolumeId;
+    use braid_meta::records::db::Db;
+    use braid_meta::records::memory::MemoryKv;
+    use braid_meta::records::schema::directory_record;
+
+    use super::*;
+
+    #[test]
+    fn what_only_snapshots_show_is_healed_last() {
+        let db = Db::new(Arc::new(MemoryKv::new()));
+        let listed = db.write(|tx| {
+            for (file, frozen) in [(5, 1), (6, 0), (7, 1), (8, 0), (9, 1)] {
+                let mut inode = directory_record(VolumeId(1), FileId(2), b"f".to_vec(), 0);
+                inode.frozen = FileId(frozen);
+                inodes::save(tx, FileId(file), &inode)?;
+            }
+            Ok(frozen_last(tx, (5..=9).map(FileId).collect())?)
+        });
+        assert_eq!(listed.unwrap(), [6, 8, 5, 7, 9].map(FileId), "and the highest is the last");
+    }
 }

@@ -2,6 +2,7 @@
 
 use braid_layout::placement::{Candidate, PlacementVersion, equals_beside};
 use braid_layout::{Column, DriveId};
+use braid_meta::records::frozen;
 use braid_meta::records::inodes::{self, segment_of};
 use braid_meta::records::schema::{ComponentPlace, InodeRecord, SegmentRecord, key};
 use braid_meta::records::tx::Tx;
@@ -32,8 +33,8 @@ pub(crate) fn choose(
 pub(crate) fn nowhere(core: &Core, place: ComponentPlace, inode: &InodeRecord) -> Refusal {
     let detail = format!(
         "a column of {:?} (file {}) on {} can move nowhere: no other drive is up, has room, holds no other \
-         column of it, and is on a host that has fewer: add a drive",
-        braid_meta::tree::names::show(&inode.name),
+         column of it, nor of what snapshots show of it, and is on a host that has fewer: add a drive",
+        braid_meta::tree::names::show_file(inode),
         place.file,
         core.drives().name(place.drive),
     );
@@ -59,7 +60,9 @@ pub(crate) fn candidates(
     let mut clean = Vec::new();
     for candidate in fitting(core, place, inode)? {
         // Components of the file that are still to be freed there would be freed under the new column.
+        // No column can be made where its object was removed and stills of it are left.
         if inodes::holds_nothing(tx, candidate.drive, place.file)?
+            && !frozen::has_stills(tx, candidate.drive, place.file)?
             && tx.get(&key::remove(candidate.drive, place.file, object))?.is_none()
         {
             clean.push(candidate);

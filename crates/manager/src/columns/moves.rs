@@ -272,7 +272,7 @@ pub(crate) fn begin_move(
     let Some(inode) = inodes::find(tx, place.file)?.filter(|inode| holds(inode, place)) else {
         return Ok(false);
     };
-    if !inode.is_named() || successor_rows::moves(tx, place.file, place.segment)? {
+    if !(inode.is_named() || inode.is_frozen()) || successor_rows::moves(tx, place.file, place.segment)? {
         return Ok(false);
     }
     let Some(segment) = segment_of(&inode, place).filter(|segment| segment.filling.is_none()) else {

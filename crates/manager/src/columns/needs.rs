@@ -7,7 +7,7 @@ use braid_layout::DriveId;
 use braid_meta::records::inodes::{self, bytes_of, component_bytes, holds, segment_of};
 use braid_meta::records::schema::ComponentPlace;
 use braid_meta::records::tx::Tx;
-use braid_meta::records::{columns, successor_rows};
+use braid_meta::records::{columns, frozen, successor_rows};
 use braid_meta::rules::drives::Drive;
 use braid_meta::rules::space::takes_columns;
 use braid_meta::tree::volumes::path_of;
@@ -124,7 +124,16 @@ impl Needs {
             let bytes = bytes.min(held);
             held -= bytes;
             // Components to be freed on a drive, and another column on its way there, make room in time.
-            let takers = fitting(core, place, &inode)?;
+            let mut takers = fitting(core, place, &inode)?;
+            if frozen::has_past_bytes(tx, place.file)? {
+                let mut free = Vec::new();
+                for taker in takers {
+                    if !frozen::has_stills(tx, taker.drive, place.file)? {
+                        free.push(taker);
+                    }
+                }
+                takers = free;
+            }
             let best = takers.iter().map(|taker| taker.drive).max_by_key(|drive| room.get(drive).copied());
             match best.and_then(|best| room.get_mut(&best)) {
                 Some(left) if *left >= bytes => *left -= bytes,

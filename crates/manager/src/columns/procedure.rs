@@ -464,7 +464,7 @@ pub(crate) fn too_many_away(
     let names = core.drives().names(missing.iter().map(|column| segment.drive(column)));
     let detail = format!(
         "{:?} can do without {} of its drives, and {} are away or stale: {names}",
-        braid_meta::tree::names::show(&inode.name),
+        braid_meta::tree::names::show_file(inode),
         segment.shape.m,
         missing.count(),
     );

@@ -291,7 +291,8 @@ impl LayOut {
 }
 
 fn next(tx: &Tx, file: FileId) -> Result<Next, KvError> {
-    let Some(inode) = inodes::find(tx, file)?.filter(InodeRecord::is_named) else { return Ok(Next::Off) };
+    let is_kept = |inode: &InodeRecord| inode.is_named() || inode.is_frozen();
+    let Some(inode) = inodes::find(tx, file)?.filter(is_kept) else { return Ok(Next::Off) };
     let Some(RelayoutRecord { shape }) = tx.record(&key::relayout(file))? else {
         // The relayout may have been begun in the moment in which the file was taken off the list.
         return Ok(if inode.filling().is_some() { Next::GiveUp } else { Next::Off });

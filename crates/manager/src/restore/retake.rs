@@ -44,7 +44,7 @@ impl Job for Retake {
     }
 }
 
-/// Takes over from the state the drives' records, and the leases that the tables do not have.
+/// Takes over from the state the drives' records and keys, and the leases that the tables do not have.
 async fn retake(core: &Arc<Core>) -> Result<(), Refusal> {
     let drives = |_: &Core, tx: &mut Tx| {
         let all = tx.records::<DriveRecord>(&key::all(table::DRIVE), usize::MAX)?;
@@ -116,6 +116,7 @@ mod tests {
     use braid_meta::records::inodes;
     use braid_meta::records::memory::{Disk, MemoryKv};
     use braid_meta::records::schema::directory_record;
+    use braid_meta::rules::drives::examples;
     use braid_meta::rules::leases::LeaseState;
 
     const FILE: FileId = FileId(5);
@@ -133,6 +134,31 @@ mod tests {
         };
         let then = |core: &Core, record: &InodeRecord| take_over(core, FILE, record);
         tokio::spawn(async move { core.write_then(work, then).await.map(drop) })
+    }
+
+    #[tokio::test]
+    async fn a_drives_key_and_its_number_are_taken_over_together() {
+        let kv = MemoryKv::new();
+        let core =
+            start(Arc::new(kv.clone()), &Config::new("memory", ""), SessionSlots::of(4, 4)).await.unwrap();
+        let record = examples::record(1, "one");
+        let drive = record.drive;
+        core.drives().insert(record.clone());
+        let store = core.write(move |_, tx| {
+            tx.set(key::drive(drive), &record);
+            keys::rotate_drive(tx, drive, [7; 32], true, 1).map(drop)
+        });
+        store.await.unwrap();
+        retake(&core).await.unwrap();
+        // The drive has turned its key, and the manager's disk fails while that is stored.
+        kv.set_disk(Disk::Unsure);
+        let turned = core.write(move |_, tx| keys::handle_turned(tx, drive, 2, 2).map(drop)).await;
+        assert!(turned.unwrap_err().reason.leaves_unknown());
+        kv.set_disk(Disk::Sound);
+        retake(&core).await.unwrap();
+        let table = core.drives();
+        let known = table.drive(drive).unwrap();
+        assert_eq!((known.keys.turn.number, &known.keys.turn.next), (2, &None));
     }
 
     #[tokio::test]

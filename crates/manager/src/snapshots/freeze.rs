@@ -94,7 +94,7 @@ pub(crate) async fn take(core: &Arc<Core>, file: FileId, inode: &InodeRecord) ->
         let number = segment.number;
         for column in segment.ready().iter() {
             let base = Target::new(core, file, inode, number, column);
-            let frozen = Target::of_still(core, begun.data, inode, &still, column);
+            let frozen = Target::of_still(core, &begun, inode, &still, column);
             let core = Arc::clone(core);
             takes.spawn(async move {
                 let taken = match (base, frozen) {

@@ -95,17 +95,28 @@ fn listed(
     found: &mut Vec<Violation>,
 ) -> Result<(), Refusal> {
     let mut epochs: BTreeMap<Vec<u8>, u32> = BTreeMap::new();
-    let past = tx.records::<PastInode>(&key::all(table::PAST_INODE), usize::MAX)?;
-    epochs.extend(past.into_iter().map(|(row, past)| (row, past.epoch)));
-    let past = tx.records::<PastBytes>(&key::all(table::PAST_BYTES), usize::MAX)?;
-    epochs.extend(past.into_iter().map(|(row, past)| (row, past.epoch)));
-    let past = tx.records::<PastEntry>(&key::all(table::PAST_ENTRY), usize::MAX)?;
-    epochs.extend(past.into_iter().map(|(row, past)| (row, past.since)));
+    let mut roots: BTreeMap<Vec<u8>, Vec<FileId>> = BTreeMap::new();
+    for (row, past) in tx.records::<PastInode>(&key::all(table::PAST_INODE), usize::MAX)? {
+        epochs.insert(row.clone(), past.epoch);
+        roots.insert(row, past.roots);
+    }
+    for (row, past) in tx.records::<PastBytes>(&key::all(table::PAST_BYTES), usize::MAX)? {
+        epochs.insert(row.clone(), past.epoch);
+        roots.insert(row, past.roots);
+    }
+    for (row, past) in tx.records::<PastEntry>(&key::all(table::PAST_ENTRY), usize::MAX)? {
+        epochs.insert(row.clone(), past.since);
+        roots.insert(row, past.roots);
+    }
     let mut kept = BTreeSet::new();
     for (row, _) in tx.scan_all(&key::all(table::KEPT_FOR))? {
         let of = (VolumeId(key::number(&row, 1)), key::until_in(row.get(..13).unwrap_or_default()));
         let past = key::kept_in(&row).to_vec();
-        if !snapshots.contains_key(&of) || key::until_in(&past) != of.1 {
+        let sees = |root: FileId| {
+            roots.get(&past).is_none_or(|roots| roots.contains(&root) || roots.contains(&FileId(0)))
+        };
+        let is_seen = snapshots.get(&of).is_some_and(|snapshot| sees(snapshot.root));
+        if !is_seen || key::until_in(&past) != of.1 {
             found.push(format!("{row:02x?} is kept for no snapshot"));
         }
         kept.insert(past);

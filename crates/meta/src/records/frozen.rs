@@ -7,14 +7,16 @@
 
 use std::collections::BTreeMap;
 
-use braid_layout::{ColumnMask, FileId, Generation, ObjectId};
+use braid_layout::{ColumnMask, DriveId, FileId, ObjectId};
 use braid_wire::control::EntryKind;
 use braid_wire::{Reason, Refusal};
 
 use crate::records::inodes;
+use crate::records::kv::KvError;
 use crate::records::past::{self, Cover};
 use crate::records::schema::{
-    Freezing, InodeRecord, RemoveRecord, SegmentRecord, VolumeRecord, directory_record, key,
+    ComponentPlace, Freezing, InodeRecord, PastBytes, RemoveRecord, SegmentRecord, VolumeRecord,
+    directory_record, key, table,
 };
 use crate::records::tx::Tx;
 
@@ -25,7 +27,7 @@ pub fn is_due(tx: &Tx, file: FileId, inode: &InodeRecord) -> Result<bool, Refusa
 }
 
 /// Returns true if drives may be making objects of a frozen file of this number, which has no row yet.
-pub fn is_begun(tx: &Tx, data: FileId) -> Result<bool, crate::records::kv::KvError> {
+pub fn is_begun(tx: &Tx, data: FileId) -> Result<bool, KvError> {
     Ok(tx.get(&key::freezing(data))?.is_some())
 }
 
@@ -69,7 +71,7 @@ pub fn begin(tx: &mut Tx, file: FileId) -> Result<Option<Freezing>, Refusal> {
         leave_past(tx, &inode)?;
         inode.frozen = FileId(0);
     }
-    let freezing = Freezing { data, objects };
+    let freezing = Freezing { data, g: inode.g, objects };
     tx.set(key::freezing(data), &file);
     inode.bytes_epoch = newest;
     inode.freezing = Some(freezing.clone());
@@ -109,6 +111,7 @@ pub fn end(
     let set = |segment: &SegmentRecord| made.get(&segment.number).copied().unwrap_or_default();
     // Drives were told that all ready columns are in the set.
     let is_whole = inode.in_force().all(|segment| set(segment) == segment.ready());
+    let g = if is_whole { freezing.g } else { freezing.g.next().ok_or_else(|| inodes::worn_out(file))? };
     let mut segments: Vec<SegmentRecord> = inode.in_force().cloned().collect();
     for (segment, &object) in segments.iter_mut().zip(&freezing.objects) {
         segment.set = set(segment).and(segment.ready());
@@ -118,7 +121,7 @@ pub fn end(
     let record = InodeRecord {
         kind: EntryKind::File,
         size: inode.size,
-        g: Generation(if is_whole { 1 } else { 2 }),
+        g,
         unfenced: !is_whole,
         frozen: file,
         segments,
@@ -180,7 +183,7 @@ fn leave_past(tx: &mut Tx, inode: &InodeRecord) -> Result<(), Refusal> {
 }
 
 /// A frozen file no longer counts as one.
-pub fn uncount(tx: &mut Tx, inode: &InodeRecord) -> Result<(), crate::records::kv::KvError> {
+pub fn uncount(tx: &mut Tx, inode: &InodeRecord) -> Result<(), KvError> {
     past::count(tx, inode.volume, |all| {
         all.past_files = all.past_files.saturating_sub(1);
         all.past_bytes = all.past_bytes.saturating_sub(inode.size);
@@ -209,16 +212,57 @@ pub fn drop_data(tx: &mut Tx, file: FileId, data: FileId) -> Result<(), Refusal>
 /// Puts what the drives may have made for a freeze that was given up on the removal list.
 fn discard(tx: &mut Tx, inode: &InodeRecord, begun: &Freezing) -> Result<(), Refusal> {
     tx.delete(key::freezing(begun.data));
-    let mut components = Vec::new();
-    for (segment, &object) in inode.in_force().zip(&begun.objects) {
-        for &drive in &segment.drives {
-            if !inodes::is_replaced(tx, drive)? {
-                components.push((drive, object));
-            }
+    let of = |(segment, &object): (&SegmentRecord, &ObjectId)| -> Vec<(DriveId, ObjectId)> {
+        segment.drives.iter().map(|&drive| (drive, object)).collect()
+    };
+    let stills: Vec<(DriveId, ObjectId)> = inode.in_force().zip(&begun.objects).flat_map(of).collect();
+    Ok(free_stills(tx, inode, begun, &stills)?)
+}
+
+/// Returns true if a drive may have a still of a file's object, or is to free one. A column of the file that
+/// was there before may be a husk, and no object of its number can be made there.
+pub fn has_stills(tx: &Tx, drive: DriveId, file: FileId) -> Result<bool, KvError> {
+    for (_, past) in tx.records::<PastBytes>(&key::past_bytes_of(file), usize::MAX)? {
+        let (from, to) = key::of_file(table::REMOVE, drive, past.data);
+        if !inodes::holds_nothing(tx, drive, past.data)? || !tx.scan(&from, &to, 1)?.is_empty() {
+            return Ok(true);
         }
     }
-    let record = RemoveRecord { volume: inode.volume, g: Generation(1) };
-    Ok(inodes::remove_later(tx, begun.data, &components, &record)?)
+    Ok(false)
+}
+
+/// Returns true if snapshots show bytes of the file as they were.
+pub fn has_past_bytes(tx: &Tx, file: FileId) -> Result<bool, KvError> {
+    let (from, to) = key::past_bytes_of(file);
+    Ok(!tx.scan(&from, &to, 1)?.is_empty())
+}
+
+/// A column has left a drive that may have made its still, in a freeze that was broken off: the still is
+/// freed. `inode`: the file's record before.
+pub fn column_left(tx: &mut Tx, place: ComponentPlace, inode: &InodeRecord) -> Result<(), KvError> {
+    let Some(begun) = &inode.freezing else { return Ok(()) };
+    let mut stills = inode.in_force().zip(&begun.objects).filter(|_| inodes::holds(inode, place));
+    match stills.find(|(segment, _)| segment.number == place.segment) {
+        Some((_, &object)) => free_stills(tx, inode, begun, &[(place.drive, object)]),
+        None => Ok(()),
+    }
+}
+
+/// Puts stills that drives may have made on the removal list.
+fn free_stills(
+    tx: &mut Tx,
+    inode: &InodeRecord,
+    begun: &Freezing,
+    stills: &[(DriveId, ObjectId)],
+) -> Result<(), KvError> {
+    let data = begun.data;
+    let mut components = Vec::new();
+    for &(drive, object) in stills {
+        if !inodes::is_replaced(tx, drive)? && tx.get(&key::remove(drive, data, object))?.is_none() {
+            components.push((drive, object));
+        }
+    }
+    inodes::remove_later(tx, data, &components, &RemoveRecord { volume: inode.volume, g: begun.g })
 }
 
 /// Has rows of `B` name another frozen file.
@@ -228,4 +272,95 @@ fn rename(tx: &mut Tx, file: FileId, before: FileId, after: FileId) -> Result<()
         tx.set(row, &record);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use braid_layout::{Column, Generation, VolumeId};
+    use braid_wire::control::ShapeSpec;
+
+    use super::*;
+    use crate::records::db::Db;
+    use crate::records::memory::MemoryKv;
+    use crate::records::successor_rows;
+    use crate::rules::drives::examples;
+
+    const FILE: FileId = FileId(8);
+    const DATA: FileId = FileId(9);
+    const STILL: ObjectId = ObjectId(11);
+
+    fn place(drive: u128, file: FileId, column: u8) -> ComponentPlace {
+        ComponentPlace { drive: DriveId(drive), file, segment: 0, column: Column(column) }
+    }
+
+    /// A file on drives 1 and 2, of three.
+    fn file(tx: &mut Tx, number: FileId) -> Result<InodeRecord, Refusal> {
+        for drive in 1..=3 {
+            tx.set(key::drive(DriveId(drive)), &examples::record(drive, "one"));
+        }
+        let mut inode = directory_record(VolumeId(1), FileId(2), b"f".to_vec(), 0);
+        inode.kind = EntryKind::File;
+        inode.segments = vec![SegmentRecord {
+            number: 0,
+            start: 0,
+            end: u64::MAX,
+            shape: ShapeSpec { scheme: 1, k: 1, m: 1, unit_bytes: 4096 },
+            object: ObjectId(number.0 + 100),
+            drives: vec![DriveId(1), DriveId(2)],
+            set: ColumnMask::all(2),
+            joining: ColumnMask::EMPTY,
+            filling: None,
+        }];
+        inodes::create(tx, number, &inode)?;
+        Ok(inode)
+    }
+
+    #[test]
+    fn a_column_that_moves_while_a_freeze_is_broken_off_leaves_no_still_behind() {
+        let db = Db::new(Arc::new(MemoryKv::new()));
+        let listed = |tx: &Tx, drive| tx.get(&key::remove(DriveId(drive), DATA, STILL));
+        db.write(|tx| {
+            let mut inode = file(tx, FILE)?;
+            inode.freezing = Some(Freezing { data: DATA, g: Generation(3), objects: vec![STILL] });
+            inodes::save(tx, FILE, &inode)?;
+            successor_rows::plan(tx, place(1, FILE, 0), DriveId(3))?;
+            let to = place(3, FILE, 0);
+            successor_rows::take_place(tx, to, &mut inode, false)?;
+            inodes::save(tx, FILE, &inode)?;
+            let record: Option<RemoveRecord> = tx.record(&key::remove(DriveId(1), DATA, STILL))?;
+            assert_eq!(record, Some(RemoveRecord { volume: VolumeId(1), g: Generation(3) }));
+            assert!(listed(tx, 2)?.is_none() && listed(tx, 3)?.is_none());
+            // A successor that is given up was never asked for a still.
+            successor_rows::plan(tx, place(2, FILE, 1), DriveId(1))?;
+            tx.delete(key::remove(DriveId(1), DATA, STILL));
+            successor_rows::give_up(tx, place(1, FILE, 1), &inode)?;
+            assert!(listed(tx, 1)?.is_none());
+            Ok(())
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn a_drive_has_stills_until_they_are_freed() {
+        let db = Db::new(Arc::new(MemoryKv::new()));
+        db.write(|tx| {
+            let inode = file(tx, DATA)?;
+            let cover = Cover { until: 1, roots: vec![FileId(0)] };
+            past::keep_bytes(tx, FILE, &inode, cover, DATA);
+            assert!(has_stills(tx, DriveId(1), FILE)? && !has_stills(tx, DriveId(3), FILE)?);
+            assert!(!has_stills(tx, DriveId(1), DATA)?, "a still is of a file that is no still");
+            inodes::vacate(tx, place(1, DATA, 0))?;
+            assert!(!has_stills(tx, DriveId(1), FILE)?);
+            let still = [(DriveId(1), ObjectId(109))];
+            let record = RemoveRecord { volume: VolumeId(1), g: Generation(1) };
+            inodes::remove_later(tx, DATA, &still, &record)?;
+            assert!(has_stills(tx, DriveId(1), FILE)?, "it is not freed yet");
+            inodes::removed(tx, &key::remove(DriveId(1), DATA, ObjectId(109)))?;
+            assert!(!has_stills(tx, DriveId(1), FILE)?);
+            Ok(())
+        })
+        .unwrap();
+    }
 }

@@ -66,8 +66,12 @@ pub fn occupy(tx: &mut Tx, place: ComponentPlace) -> Result<(), KvError> {
     Ok(())
 }
 
-/// Records that a component is no longer on its drive. The component's row in `s` is deleted too.
+/// Records that a component is no longer on its drive. The component's row in `s` is deleted too. The file's
+/// record is changed after.
 pub fn vacate(tx: &mut Tx, place: ComponentPlace) -> Result<(), KvError> {
+    if let Some(inode) = tx.inode(place.file)? {
+        frozen::column_left(tx, place, &inode)?;
+    }
     if columns::remove(tx, place)? {
         count(tx, place.drive, |count| count.components = count.components.saturating_sub(1))?;
     }
@@ -161,6 +165,11 @@ pub fn delete(tx: &mut Tx, file: FileId) -> Result<(), KvError> {
     }
     tx.delete(key::inode(file));
     Ok(())
+}
+
+/// The refusal when a file has used up its 2^32 leases or generations.
+pub fn worn_out(file: FileId) -> Refusal {
+    Refusal::new(Reason::Gone, format!("file {file} has used up its generations: copy it to a new file"))
 }
 
 /// The refusal for a file whose record does not agree with other rows.

@@ -186,7 +186,7 @@ pub fn keep_bytes(tx: &mut Tx, file: FileId, inode: &InodeRecord, cover: Cover, 
 
 /// The rows of `B` of a file that name a frozen file, with their keys.
 pub fn bytes_in(tx: &Tx, file: FileId, data: FileId) -> Result<Vec<(Vec<u8>, PastBytes)>, KvError> {
-    let range = key::under(key::past_bytes(file, 0)[..9].to_vec());
+    let range = key::past_bytes_of(file);
     let mut rows = tx.records::<PastBytes>(&range, usize::MAX)?;
     rows.retain(|(_, record)| record.data == data);
     Ok(rows)
@@ -219,4 +219,19 @@ pub fn count(tx: &mut Tx, volume: VolumeId, change: impl FnOnce(&mut HistoryReco
     change(&mut record);
     tx.set(key::history(volume), &record);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_past_is_passed_on_to_the_newest_older_snapshot_that_sees_it() {
+        let root = FileId(2);
+        let other = FileId(3);
+        let live = [(1, root), (2, other), (3, root)].map(|(number, root)| Live { number, root });
+        assert_eq!(next_below(&live, 3, 0, &[root]), Some(1), "2 is of another root");
+        assert_eq!(next_below(&live, 3, 1, &[root]), None, "1 is as old as the row");
+        assert_eq!(next_below(&live, 3, 0, &[ANY_ROOT]), Some(2));
+    }
 }

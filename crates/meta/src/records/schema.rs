@@ -402,6 +402,10 @@ pub mod key {
     pub fn past_bytes(file: FileId, until: u32) -> Vec<u8> {
         join(table::PAST_BYTES, &[&file.0.to_be_bytes(), &until.to_be_bytes()])
     }
+    /// Range of the rows of `B` of a file.
+    pub fn past_bytes_of(file: FileId) -> (Vec<u8>, Vec<u8>) {
+        under(join(table::PAST_BYTES, &[&file.0.to_be_bytes()]))
+    }
     /// Key of a name up to a snapshot: `E`, directory, name, 0, number. Names hold no zero.
     pub fn past_entry(directory: FileId, name: &[u8], until: u32) -> Vec<u8> {
         join(table::PAST_ENTRY, &[&directory.0.to_be_bytes(), name, &[0], &until.to_be_bytes()])

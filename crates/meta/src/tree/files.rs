@@ -404,10 +404,7 @@ pub fn lease_lost(file: FileId, lease: Lease) -> Refusal {
     Refusal::new(Reason::LeaseLost, detail)
 }
 
-/// The refusal when a file has used up its 2^32 leases or generations.
-pub fn worn_out(file: FileId) -> Refusal {
-    Refusal::new(Reason::Gone, format!("file {file} has used up its generations: copy it to a new file"))
-}
+pub use crate::records::inodes::worn_out;
 
 /// Returns true if this request, or one sent after it, was carried out already.
 fn is_late(inode: &InodeRecord, order: u64) -> Result<bool, Refusal> {

@@ -7,6 +7,8 @@
 
 use braid_wire::{Reason, Refusal};
 
+use crate::records::schema::InodeRecord;
+
 /// Longest name of a file or directory, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
 /// Longest path, in bytes.
@@ -53,6 +55,14 @@ pub fn check_label(what: &str, label: &str) -> Result<(), Refusal> {
 /// A path or name as shown to users: bytes that are not UTF-8 are replaced.
 pub fn show(path: &[u8]) -> String {
     String::from_utf8_lossy(path).into_owned()
+}
+
+/// A file as shown to users: its name, or what it is for a snapshot.
+pub fn show_file(inode: &InodeRecord) -> String {
+    if inode.is_frozen() {
+        return format!("file {} as a snapshot shows it", inode.frozen);
+    }
+    show(&inode.name)
 }
 
 fn check_name(name: &[u8], path: &[u8]) -> Result<(), Refusal> {

@@ -6,7 +6,7 @@ use braid_wire::{Reason, Refusal};
 
 use crate::records::schema::{DriveRecord, InodeRecord, VolumeRecord, directory_record, key, table};
 use crate::records::tx::Tx;
-use crate::records::{inodes, quotas};
+use crate::records::{inodes, past, quotas};
 use crate::tree::names::{check_label, show};
 use crate::tree::seen;
 
@@ -66,11 +66,11 @@ pub fn create(
 /// Removes an empty volume; its partitions go to the list of partitions to remove.
 pub fn remove(tx: &mut Tx, name: &str) -> Result<(), Refusal> {
     let volume = find(tx, name)?;
+    seen::refuse_any(tx, &volume)?;
     let (from, to) = key::under(key::entry(volume.root, b""));
     if !tx.scan(&from, &to, 1)?.is_empty() {
         return Err(Refusal::new(Reason::NotEmpty, format!("volume {name:?} is not empty")));
     }
-    seen::refuse_any(tx, &volume)?;
     let (from, to) = key::all(table::ATTENTION);
     for (attention, _) in tx.scan(&from, &to, usize::MAX)? {
         let file = FileId(key::number(&attention, 1));
@@ -105,13 +105,16 @@ pub fn all(tx: &Tx) -> Result<Vec<VolumeRecord>, Refusal> {
 
 /// All volumes, by name.
 pub fn rows(tx: &Tx) -> Result<Vec<VolumeRow>, Refusal> {
-    let mut rows: Vec<VolumeRow> = all(tx)?.into_iter().map(row).collect();
+    let mut rows = all(tx)?.into_iter().map(|volume| row(tx, volume)).collect::<Result<Vec<_>, _>>()?;
     rows.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(rows)
 }
 
-fn row(volume: VolumeRecord) -> VolumeRow {
-    VolumeRow {
+fn row(tx: &Tx, volume: VolumeRecord) -> Result<VolumeRow, Refusal> {
+    let past = past::history(tx, volume.volume)?;
+    Ok(VolumeRow {
+        past_files: past.as_ref().map_or(0, |past| past.past_files),
+        past_bytes: past.map_or(0, |past| past.past_bytes),
         volume: volume.volume,
         name: volume.name,
         shape: volume.shape,
@@ -119,12 +122,15 @@ fn row(volume: VolumeRecord) -> VolumeRow {
         files: volume.files,
         file_bytes: volume.file_bytes,
         created_ms: volume.created_ms,
-    }
+    })
 }
 
 /// URL of a file's volume and path, for people.
 pub fn path_of(tx: &Tx, inode: &InodeRecord) -> Result<String, Refusal> {
     let volume = by_number(tx, inode.volume)?.name;
+    if inode.is_frozen() {
+        return Ok(format!("braid://{volume} (file {} as a snapshot shows it)", inode.frozen));
+    }
     let mut path = show(&inode.name);
     let mut parent = inode.parent;
     while let Some(directory) = inodes::find(tx, parent)?.filter(|directory| directory.parent != FileId(0)) {

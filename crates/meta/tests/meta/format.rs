@@ -364,7 +364,7 @@ fn rare_file() -> InodeRecord {
         bytes_epoch: 2,
         moved: 1,
         frozen: FileId(8),
-        freezing: Some(Freezing { data: FileId(9), objects: vec![ObjectId(10)] }),
+        freezing: Some(Freezing { data: FileId(9), g: Generation(3), objects: vec![ObjectId(10)] }),
         cluster: 11,
         segments: vec![segment],
         ..small
@@ -434,7 +434,7 @@ fn a_file_is_as_it_was() {
             "feffbe5f 0100000000000000 0200000000000000 01 66 64 f403 d804 bc05 bc05 02 07 03 f2887a a003 e807 64 02 ac02
              03 04 0500000000000000 09
              02 01 0500000000000000 04 8040 00 03 05 03 04 07 02 0700000000000000 0800000000000000
-             03 02 01 0800000000000000 0900000000000000 01 0a00000000000000 0b00000000000000
+             03 02 01 0800000000000000 0900000000000000 03 01 0a00000000000000 0b00000000000000
              01 0f 01 8020 828001 05 02 01 8020 02 03 01 02 ac02 05 04 02 03 01",
         ),
         (link(), "808001 0100000000000000 0200000000000000 01 66 04 bc05 02 03 00 04 2e2e2f61 00 00 00 00"),

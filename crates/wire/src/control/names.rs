@@ -101,6 +101,10 @@ record! {
         file_bytes: u64,
         /// Time of creation, in milliseconds of manager time.
         created_ms: u64,
+        /// Number of files that are kept for snapshots alone.
+        past_files: u64,
+        /// Sum of their sizes, in bytes.
+        past_bytes: u64,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Snapshots, and the rows of what was before a change that a snapshot covers.
 
-use braid_layout::{FileId, ObjectId};
+use braid_layout::{FileId, Generation, ObjectId};
 use braid_wire::control::{EntryKind, KeepCounts, Xattr};
 use braid_wire::{DecodeError, Wire, record};
 
@@ -123,6 +123,8 @@ impl Wire for EntryRecord {
 pub struct Freezing {
     /// The frozen file that is to be.
     pub data: FileId,
+    /// Its first generation: that of the file, which no stamp of what it has is above.
+    pub g: Generation,
     /// The objects that it is to have on the drives, one for each segment in force, in their order.
     pub objects: Vec<ObjectId>,
 }

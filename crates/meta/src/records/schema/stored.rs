@@ -483,16 +483,18 @@ fn take_epochs(input: &mut &[u8]) -> Result<[u32; 3], DecodeError> {
     Ok(epochs)
 }
 
-fn put_freezing(out: &mut Vec<u8>, Freezing { data, objects }: &Freezing) {
+fn put_freezing(out: &mut Vec<u8>, Freezing { data, g, objects }: &Freezing) {
     data.put(out);
+    compact::put(out, u64::from(g.0));
     compact::put(out, count(objects.len()));
     objects.iter().for_each(|object| object.put(out));
 }
 
 fn take_freezing(input: &mut &[u8]) -> Result<Freezing, DecodeError> {
     let data = FileId(not_zero(u64::take(input)?, "freezing")?);
+    let g = Generation(take_u32(input, "g")?);
     let objects = (0..take_count(input)?).map(|_| ObjectId::take(input)).collect::<Result<_, _>>()?;
-    Ok(Freezing { data, objects })
+    Ok(Freezing { data, g, objects })
 }
 
 fn put_version(out: &mut Vec<u8>, Version { g, lease, n }: Version) {
