@@ -73,8 +73,8 @@ pub struct Area {
 }
 
 impl Store {
-    /// The area, of this many bytes, with the first bytes of a small object that has a cluster. `None`: it has no
-    /// cluster, is large, or holds nothing.
+    /// The area, of this many bytes, with the first bytes of a small object that has a cluster. `None`: it
+    /// has no cluster, is large, or holds nothing.
     pub fn area_of(&self, partition: PartitionId, object: ObjectId, bytes: u64) -> Option<Area> {
         let index = self.index();
         let shown = index.shown(partition, object).ok()?;

@@ -1,4 +1,4 @@
-//! `braid snapshot`.
+//! Arguments of the commands on snapshots.
 
 use std::ffi::OsString;
 
@@ -63,7 +63,7 @@ pub(crate) enum Snapshot {
         of: Option<OsString>,
         /// Counts of hours, days and weeks that are kept, such as 24h,7d,4w; none ends the schedule, and
         /// what it made stays
-        #[arg(long, value_name = "COUNTS", value_parser = crate::operate::keep::parse, requires = "of")]
+        #[arg(long, value_name = "COUNTS", value_parser = crate::operate::snapshot::keep::parse, requires = "of")]
         keep: Option<KeepCounts>,
     },
 }

@@ -113,8 +113,8 @@ pub(crate) struct LayoutSet {
     /// Bytes of a unit, a power of two from 4K to 64M
     #[arg(long, default_value = "512K", value_parser = size::parse, value_name = "SIZE", requires = "scheme")]
     pub(crate) unit: u64,
-    /// Small files that are placed near each other on the drives, so that they are read in one sweep: those of
-    /// each directory, all below the one named, none, or as the directory above says
+    /// Small files that are placed near each other on the drives, so that they are read in one sweep: those
+    /// of each directory, all below the one named, none, or as the directory above says
     #[arg(long, value_name = "WHICH", group = "what")]
     pub(crate) clustering: Option<Clustering>,
 }
@@ -128,6 +128,6 @@ pub(crate) enum Clustering {
     Tree,
     /// None
     None,
-    /// What the directory above says
+    /// As the directory above says
     Inherit,
 }

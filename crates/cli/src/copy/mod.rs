@@ -32,7 +32,7 @@ use serde::Serialize;
 use crate::args;
 use crate::connect;
 use crate::files::names::{Location, remote};
-use crate::operate::restore::give_xattrs;
+use crate::operate::snapshot::restore::give_xattrs;
 use crate::operate::volume::Asked;
 use crate::output::exit::{Doing, Exit, Failure};
 use crate::output::rate::{Bar, Progress, Rate};

@@ -121,7 +121,7 @@ async fn set_shape(client: &Client, name: &Name, shape: Shape) -> Result<(), Fai
     })
 }
 
-/// What `--clustering` asks for; `None`: what the directory above says.
+/// The clustering that `--clustering` asks for; `None`: as the directory above says.
 fn clustering(which: args::Clustering) -> Option<Clustering> {
     match which {
         args::Clustering::Directory => Some(Clustering::Directory),

@@ -76,9 +76,9 @@ pub async fn row(client: &Client, drive: &str) -> Result<Option<DriveRow>, Error
     Ok(client.status().await?.drives.into_iter().find(called))
 }
 
-/// Waits while the drive is coming back: it sends heartbeats, and has no lease before it was told of the columns
-/// that went out while it was away. Returns its row then. A drive that goes silent, whose disk hangs, or that is
-/// still without a lease after the time limit, is away.
+/// Waits while the drive is coming back: it sends heartbeats, and has no lease before it was told of the
+/// columns that went out while it was away. Returns its row then. A drive that goes silent, whose disk hangs,
+/// or that is still without a lease after the time limit, is away.
 pub(crate) async fn come_back(client: &Client, mut row: DriveRow) -> Result<DriveRow, Failure> {
     let returning =
         |row: &DriveRow| row.state == DriveState::Away && row.stalled_ms == 0 && row.silent_ms < HEARD_MS;

@@ -1,4 +1,8 @@
-//! `braid snapshot`.
+//! Makes, lists, compares, restores and removes snapshots: `braid snapshot`.
+
+pub(crate) mod differences;
+pub(crate) mod keep;
+pub(crate) mod restore;
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -8,7 +12,6 @@ use braid_wire::control::{SnapshotMade, SnapshotRow};
 use serde::Serialize;
 
 use crate::files::names::remote;
-use crate::operate::{differences, keep, restore};
 use crate::output::exit::{Exit, Failure};
 use crate::output::report::{Report, count, table};
 use crate::output::{size, time};

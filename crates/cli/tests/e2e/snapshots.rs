@@ -86,20 +86,7 @@ fn a_snapshot_shows_what_was_there_whatever_comes_after() {
     let text = cluster.line("snapshot ls braid://main/d").ok().text().to_owned();
     assert!(text.contains("braid://main/d") && !text.contains("s-1"), "{text}");
 
-    refused(&cluster, "snapshot make braid://main s-1", 4, "has a snapshot \"s-1\" already");
-    refused(&cluster, "snapshot make braid://main a/b", 2, "has 1 to 64 letters, digits");
-    refused(&cluster, "snapshot make braid://main/a x", 4, "is not a directory");
-    refused(&cluster, "snapshot make braid://gone x", 3, "no volume");
-    refused(&cluster, "snapshot rm braid://main s-2", 3, "has no snapshot \"s-2\" (it has: s-1)");
-    refused(&cluster, "snapshot rm braid://main@s-1 s-1", 2, "is in a snapshot");
-    refused(&cluster, "cat braid://main@s-2/a", 3, "no snapshot \"s-2\"");
-    refused(&cluster, "rm braid://main@s-1/a", 6, "cannot be changed");
-    refused(&cluster, "mkdir braid://main@s-1/x", 6, "cannot be changed");
-    refused(&cluster, "rm -r braid://main/d", 4, "there are snapshots (s-d of braid://main/d)");
-    assert!(cluster.cat("braid://main/d/f") == noise((5 << 20) + 123, 1), "nothing was removed");
-    refused(&cluster, "volume rm main", 4, "s-1 of braid://main, s-d of braid://main/d");
-    refused(&cluster, "volume rm main --snapshots", 4, "its snapshots are kept");
-    refused(&cluster, "mount braid://main@s-1 /nowhere", 2, "a snapshot is not mounted");
+    what_is_refused(&cluster);
     let mut put = cluster.command(["cp"]);
     put.arg(&small).arg("braid://main@s-1/b");
     let said = crate::support::run(put);
@@ -118,4 +105,22 @@ fn a_snapshot_shows_what_was_there_whatever_comes_after() {
     until("drives hold no more than before", || live_bytes(&cluster) <= empty + (1 << 20));
     refused(&cluster, "volume rm main", 4, "snapshots (last of braid://main)");
     cluster.line("volume rm main --snapshots").ok();
+}
+
+/// The refusals with the snapshots `s-1` of the volume and `s-d` of the directory `d`.
+fn what_is_refused(cluster: &Cluster) {
+    refused(cluster, "snapshot make braid://main s-1", 4, "has a snapshot \"s-1\" already");
+    refused(cluster, "snapshot make braid://main a/b", 2, "has 1 to 64 letters, digits");
+    refused(cluster, "snapshot make braid://main/a x", 4, "is not a directory");
+    refused(cluster, "snapshot make braid://gone x", 3, "no volume");
+    refused(cluster, "snapshot rm braid://main s-2", 3, "has no snapshot \"s-2\" (it has: s-1)");
+    refused(cluster, "snapshot rm braid://main@s-1 s-1", 2, "is in a snapshot");
+    refused(cluster, "cat braid://main@s-2/a", 3, "no snapshot \"s-2\"");
+    refused(cluster, "rm braid://main@s-1/a", 6, "cannot be changed");
+    refused(cluster, "mkdir braid://main@s-1/x", 6, "cannot be changed");
+    refused(cluster, "rm -r braid://main/d", 4, "there are snapshots (s-d of braid://main/d)");
+    assert!(cluster.cat("braid://main/d/f") == noise((5 << 20) + 123, 1), "nothing was removed");
+    refused(cluster, "volume rm main", 4, "s-1 of braid://main, s-d of braid://main/d");
+    refused(cluster, "volume rm main --snapshots", 4, "its snapshots are kept");
+    refused(cluster, "mount braid://main@s-1 /nowhere", 2, "a snapshot is not mounted");
 }

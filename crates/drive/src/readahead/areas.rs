@@ -1,9 +1,9 @@
 //! Finds areas of the log that are worth a sweep: a machine without files, threads or clocks.
 //!
 //! Small objects of one cluster lie side by side in the log, and are read together. So a second read in an
-//! area begins a sweep of all of it, and waits for that, as do the reads after it. A sweep takes no longer than
-//! a few reads one by one. Reads that come to an area once only, as those at random places of a large cluster
-//! do, cost nothing more.
+//! area begins a sweep of all of it, and waits for that, as do the reads after it. A sweep takes no longer
+//! than a few reads one by one. Reads that come to an area once only, as those at random places of a large
+//! cluster do, cost nothing more.
 
 use std::collections::VecDeque;
 

@@ -81,8 +81,8 @@ pub(crate) fn handle_read(
     step.place
 }
 
-/// Notes a read of an object that has a cluster. If it is small, and another of its neighbours was read lately,
-/// they are all read together.
+/// Notes a read of an object that has a cluster. If it is small, and another of its neighbours was read
+/// lately, they are all read together.
 fn sweep(core: &Arc<Core>, flow: &Flow, capability: &Capability, read: &Read) -> Place {
     let Some((ahead, queue)) = best_effort(flow, capability, read) else { return Place::Disk };
     let bytes = area_bytes(&core.gate.cost(), core.gate.keeps_promises());
@@ -166,7 +166,7 @@ enum Outcome {
     Ended,
 }
 
-/// What a chunk reads.
+/// The bytes that a chunk reads.
 enum What {
     /// Bytes of an object, for a stream.
     Object(Due),

@@ -1,4 +1,4 @@
-//! What snapshots show, in a mount: below `.snapshots` in each directory that has snapshots.
+//! Snapshots in a mount: below `.snapshots` in each directory that has any.
 //!
 //! `.snapshots` is a *door*: no listing shows it, and its names are those of the snapshots. The kernel gets
 //! numbers of their own for all that is in a snapshot, with the highest bit set, which no live file has: so

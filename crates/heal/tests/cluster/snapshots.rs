@@ -1,4 +1,4 @@
-//! What snapshots show is made anew on other drives, moved and replaced as files are.
+//! The files that snapshots show are made anew on other drives, moved and replaced as others are.
 
 use braid_client::{Buffered, Client, Name, OpenOptions};
 use braid_layout::{Scheme, Shape};

@@ -69,7 +69,7 @@ pub(crate) enum Bench {
         braid-lab bench promises --out docs/results"
     )]
     Promises(BenchCluster),
-    /// What volumes and drives do beside moving bytes: quotas, snapshots, keys, small files, reading ahead
+    /// Measure volumes and drives beside moving bytes: quotas, snapshots, keys, small files, reading ahead
     #[command(
         after_help = "A manager, a drive and clients run as processes of their own. Disks are modelled, but one that is this machine's memory. docs/bench.md says what each row does.\n\nRows:\n  \
         quota                   bytes beyond one by 16 writers at once; writes with quotas on against off\n  \

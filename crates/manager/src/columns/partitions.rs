@@ -42,8 +42,8 @@ pub(crate) async fn make_partitions_of(core: &Arc<Core>, volume: VolumeId) {
 }
 
 /// Bytes of log that a drive may hold of a volume: a column of each file has no more bytes than the file, and
-/// a unit may be there twice until the log is cleaned. 0: no bound. What only snapshots show counts in no quota,
-/// and a drive cannot tell it from the rest: so there is no bound while there is any.
+/// a unit may be there twice until the log is cleaned. 0: no bound. What only snapshots show counts in no
+/// quota, and a drive cannot tell it from the rest: so there is no bound while there is any.
 fn partition_quota(volume: &VolumeRecord, history: Option<&HistoryRecord>) -> u64 {
     const SLACK: u64 = 64 << 20;
     match volume.quota_bytes {

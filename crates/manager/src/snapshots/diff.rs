@@ -1,4 +1,4 @@
-//! What differs between two snapshots, or a snapshot and the present.
+//! The differences between two snapshots, or a snapshot and the present.
 
 use std::sync::Arc;
 

@@ -66,7 +66,7 @@ pub(crate) async fn scheduled(
     make_by(core, By::Schedule { next_ms }, request).await.map(drop)
 }
 
-/// Who has a snapshot made.
+/// The maker of a snapshot.
 #[derive(Debug, Clone, Copy)]
 enum By {
     Request(Operation),

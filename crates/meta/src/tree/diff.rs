@@ -1,4 +1,4 @@
-//! What differs between a directory in a snapshot and the same directory in a newer one, or now.
+//! The differences between a directory in a snapshot and the same one in a newer snapshot, or now.
 //!
 //! A row that has changed since a snapshot was kept as a past row first, and is listed in `W` under the
 //! newest snapshot that sees it. So all that has changed after snapshot *a* and before *b* is listed under

@@ -1,4 +1,4 @@
-//! The layouts of new files, and which of them are placed near each other: what counts, and how it is changed.
+//! The layouts of new files, and which of them are placed near each other.
 //!
 //! A new file lies as its maker says; else as the plan of the reservation over its place says; else as
 //! the nearest directory above it that has a layout says; else as the volume says.
@@ -24,7 +24,7 @@ use crate::tree::seen;
 use crate::tree::shapes::{ChooseDrives, check_width, from_spec};
 use crate::tree::volumes::{self, path_of};
 
-/// What counts for new files at a place, if their makers do not say otherwise.
+/// The layout that counts for new files at a place, if their makers do not say otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InForce {
     /// The shape, in full.
@@ -37,7 +37,7 @@ pub struct InForce {
     pub cluster: u64,
 }
 
-/// What is in force in a directory.
+/// The layout in force in a directory.
 pub fn in_force(
     tx: &Tx,
     volume: &VolumeRecord,
@@ -68,7 +68,7 @@ pub fn in_force(
     Ok(InForce { shape, of, clustering, cluster })
 }
 
-/// What holds for a new file in a directory, or in no directory: the shape that was asked for, with what it
+/// The layout of a new file in a directory, or in no directory: the shape that was asked for, with what it
 /// leaves open from the plan of a reservation, or else from the layout in force.
 pub fn for_new(
     tx: &Tx,

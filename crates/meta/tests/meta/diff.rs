@@ -39,7 +39,8 @@ fn text(path: &[u8]) -> String {
     String::from_utf8(path.to_vec()).unwrap()
 }
 
-/// Where a name is after the changes: the nearest name above it, or itself, that was moved or removed counts.
+/// The place of a name after the changes: the nearest name above it, or itself, that was moved or removed,
+/// counts.
 fn moved(path: &str, changes: &[ChangeRow]) -> Option<String> {
     let mut above = path;
     loop {

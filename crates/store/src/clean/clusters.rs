@@ -1,10 +1,11 @@
 //! Brings the small objects of a cluster together: which of them to move.
 //!
-//! The cluster of an object is a hint of the manager: objects of one are read together. They lie where they were
-//! written, often among those of others. The log is seen as *areas* of [`AREA_BYTES`]. An area is *thin* for a
-//! cluster if less than half of it is the cluster's. A cluster is gathered if its bytes in thin areas lie in more
-//! than twice as many areas as they would fill: they are then moved, one after the other. So an object that was
-//! gathered is moved again only if its cluster has grown, and one that lies well is never moved.
+//! The cluster of an object is a hint of the manager: objects of one are read together. They lie where they
+//! were written, often among those of others. The log is seen as *areas* of [`AREA_BYTES`]. An area is *thin*
+//! for a cluster if less than half of it is the cluster's. A cluster is gathered if its bytes in thin areas
+//! lie in more than twice as many areas as they would fill: they are then moved, one after the other. So an
+//! object that was gathered is moved again only if its cluster has grown, and one that lies well is never
+//! moved.
 //!
 //! Large objects stay where they are: each is long enough to be read in one sweep.
 
@@ -44,7 +45,7 @@ pub(crate) struct Scattered {
     pub(crate) goes_on: bool,
 }
 
-/// What is to be gathered next. Looks at all objects, some at a time.
+/// The objects to be gathered next. Looks at all objects, some at a time.
 pub(crate) fn scattered(index: &Locked, is_usable: impl Fn(u32) -> bool) -> Scattered {
     let mut areas = BTreeMap::new();
     for_each(index, |cluster, _, extent| {

@@ -42,9 +42,9 @@ record! {
     /// Sets which small files of those that are made in a directory and below it from now on are placed near
     /// each other. Existing files stay as they are.
     pub struct SetClustering {
-        /// The directory.
+        /// The directory that is changed.
         at: NamePlace,
-        /// What holds there. Absent: what holds above counts.
+        /// The clustering there. Absent: that of the nearest directory above counts.
         clustering: Option<Clustering>,
     }
 }

@@ -1,9 +1,9 @@
 //! Small files near each other: a tree that was written in another order than it is read in, by a reader that
 //! reads one file after the other, as `grep -r` does.
 //!
-//! The files of all directories are made by turns, in a tree that is clustered by directory and in one that is
-//! not. When the drives have gathered what they want to, they are started anew, with modelled disks: nothing is in
-//! memory then, and such a disk has nothing in its page cache but what was read ahead.
+//! The files of all directories are made by turns, in a tree that is clustered by directory and in one that
+//! is not. When the drives have gathered what they want to, they are started anew, with modelled disks:
+//! nothing is in memory then, and such a disk has nothing in its page cache but what was read ahead.
 
 use std::time::Duration;
 

@@ -58,7 +58,7 @@ impl Writers {
         Ok(Writers { stop, tasks })
     }
 
-    /// Stops them.
+    /// Stops the writers, and sums up what they did.
     pub(super) async fn end(self) -> Result<Written, Failure> {
         self.stop.store(true, Ordering::Relaxed);
         let mut all = Written::default();

@@ -1,5 +1,5 @@
-//! Snapshots: the pause of writers while one of many files is made, what it holds before anything changes, and
-//! how fast its files are read.
+//! Snapshots: the pause of writers while one of many files is made, what it holds before anything changes,
+//! and how fast its files are read.
 
 use std::time::Duration;
 

@@ -147,18 +147,7 @@ pub fn encode(file: FileId, inode: &InodeRecord, seats: &[u32]) -> Vec<u8> {
     if has_epochs {
         [inode.epoch, inode.bytes_epoch, inode.moved].iter().for_each(|&n| compact::put(&mut out, n.into()));
     }
-    if inode.is_frozen() {
-        inode.frozen.put(&mut out);
-    }
-    if let Some(freezing) = &inode.freezing {
-        put_freezing(&mut out, freezing);
-    }
-    if let Some(clustering) = inode.clustering {
-        clustering.put(&mut out);
-    }
-    if inode.cluster != 0 {
-        inode.cluster.put(&mut out);
-    }
+    put_frozen_and_cluster(&mut out, inode);
     compact::put(&mut out, count(inode.segments.len()));
     let mut rest = seats;
     for segment in &inode.segments {
@@ -233,13 +222,7 @@ pub fn decode(
     let freezing = if has(bit::FREEZING) { Some(take_freezing(input)?) } else { None };
     let clustering = has(bit::CLUSTERING).then(|| Clustering::take(input)).transpose()?;
     let cluster = if has(bit::CLUSTER) { not_zero(u64::take(input)?, "cluster")? } else { 0 };
-    let mut segments = Vec::new();
-    let mut seats = Vec::new();
-    for _ in 0..take_count(input)? {
-        let (segment, own) = take_segment(file, input)?;
-        segments.push(segment);
-        seats.push(own);
-    }
+    let (segments, seats) = take_segments(file, input)?;
     if !input.is_empty() {
         return Err(DecodeError::Trailing(input.len()));
     }
@@ -272,6 +255,36 @@ pub fn decode(
         ..inode
     };
     Ok((inode, seats))
+}
+
+/// The segments, and the seats of each one's drives.
+fn take_segments(
+    file: FileId,
+    input: &mut &[u8],
+) -> Result<(Vec<SegmentRecord>, Vec<Vec<u32>>), DecodeError> {
+    let mut segments = Vec::new();
+    let mut seats = Vec::new();
+    for _ in 0..take_count(input)? {
+        let (segment, own) = take_segment(file, input)?;
+        segments.push(segment);
+        seats.push(own);
+    }
+    Ok((segments, seats))
+}
+
+fn put_frozen_and_cluster(out: &mut Vec<u8>, inode: &InodeRecord) {
+    if inode.is_frozen() {
+        inode.frozen.put(out);
+    }
+    if let Some(freezing) = &inode.freezing {
+        put_freezing(out, freezing);
+    }
+    if let Some(clustering) = inode.clustering {
+        clustering.put(out);
+    }
+    if inode.cluster != 0 {
+        inode.cluster.put(out);
+    }
 }
 
 fn put_attributes(out: &mut Vec<u8>, inode: &InodeRecord) {
