@@ -126,7 +126,7 @@ pub(crate) enum Clustering {
     Directory,
     /// All below the directory that is named
     Tree,
-    /// None
+    /// No files are placed near others
     None,
     /// As the directory above says
     Inherit,
