@@ -75,6 +75,7 @@ pub(crate) enum Bench {
         quota                   bytes beyond one by 16 writers at once; writes with quotas on against off\n  \
         snapshot                pause of writers, bytes, and reads against the live file's\n  \
         keys turn               requests that fail meanwhile\n  \
+        names                   those that come back from the drives alone, and the time it takes\n  \
         clustered               small files read one by one, cold, near each other against not\n  \
         8 interleaved streams   read in order, cold, from one drive: their sum against one stream\n  \
         of the disk             their sum against the disk's own rate\n  \

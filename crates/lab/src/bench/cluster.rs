@@ -123,6 +123,24 @@ impl Cluster {
         Ok(Cluster { client, running, next: 0 })
     }
 
+    /// Starts the manager at its former address, and all drives, after they were stopped.
+    pub(super) async fn start_all(&mut self) -> Result<(), Failure> {
+        let dir = &self.running.dir;
+        let address = &self.running.cluster.manager;
+        let manager = Server::start_manager_with(dir, address, Mode::Attached, &[]).await?;
+        let path = dir.manager().join("client.token");
+        let token = std::fs::read_to_string(&path).doing(|| format!("read {}", path.display()))?;
+        self.running.cluster.token = token.trim().to_owned();
+        dir.write(&self.running.cluster)?;
+        self.running.servers.push(manager);
+        self.client = connect(&self.running.dir, &self.running.cluster).await?;
+        for drive in self.running.cluster.drives.clone() {
+            let directory = self.running.dir.drive(&drive);
+            self.start(&drive, &directory).await?;
+        }
+        Ok(())
+    }
+
     /// Makes the volume, with this shape.
     pub(super) async fn make_volume(&self, shape: (&str, u8), unit_bytes: u32) -> Result<(), Failure> {
         let (scheme, width) = shape;

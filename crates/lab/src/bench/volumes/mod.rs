@@ -4,6 +4,7 @@
 mod clustered;
 mod keys;
 mod load;
+mod names;
 mod quotas;
 mod reading;
 mod snapshots;
@@ -52,6 +53,8 @@ impl Run {
         self.ended(snapshots::GROUP, ended)?;
         let ended = keys::measure(self).await;
         self.ended(keys::GROUP, ended)?;
+        let ended = names::measure(self).await;
+        self.ended(names::GROUP, ended)?;
         let ended = clustered::measure(self).await;
         self.ended(clustered::GROUP, ended)?;
         let ended = reading::measure(self).await;
