@@ -24,6 +24,7 @@ use braid_meta::rules::leadership::Leadership;
 use braid_meta::rules::leases::Leases;
 use braid_meta::rules::watchers::Watchers;
 use braid_meta::tree::keys;
+use braid_meta::tree::snapshots::pass_over_numbers;
 use braid_transport::host::{self, boot_ms};
 use braid_transport::{Limits, Listener, Seldom, raise_descriptors};
 use braid_wire::Refusal;
@@ -327,6 +328,9 @@ fn open_state(db: &Db, speak_ms: u64) -> Result<Opened, Refusal> {
         let (term, mark) = begin_term(tx, above)?;
         tx.begin_block()?;
         upgrade(tx)?;
+        if restored {
+            pass_over_numbers(tx)?;
+        }
         let changes = tx.number("changes")? + 1;
         tx.set(key::meta("changes"), &changes);
         let cluster = match tx.record(&key::meta("cluster"))? {

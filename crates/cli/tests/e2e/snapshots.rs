@@ -118,6 +118,9 @@ fn what_is_refused(cluster: &Cluster) {
     refused(cluster, "cat braid://main@s-2/a", 3, "no snapshot \"s-2\"");
     refused(cluster, "rm braid://main@s-1/a", 6, "cannot be changed");
     refused(cluster, "mkdir braid://main@s-1/x", 6, "cannot be changed");
+    refused(cluster, "layout set braid://main@s-1/d --scheme raid1", 6, "cannot be changed");
+    refused(cluster, "layout set braid://main@s-1 --scheme raid1", 6, "cannot be changed");
+    refused(cluster, "layout set braid://main@s-1/d --clustering tree", 6, "cannot be changed");
     refused(cluster, "rm -r braid://main/d", 4, "there are snapshots (s-d of braid://main/d)");
     assert!(cluster.cat("braid://main/d/f") == noise((5 << 20) + 123, 1), "nothing was removed");
     refused(cluster, "volume rm main", 4, "s-1 of braid://main, s-d of braid://main/d");

@@ -23,14 +23,15 @@ use crate::sessions::{callbacks, names};
 /// Sets or takes away a layout.
 pub(crate) async fn set(core: &Arc<Core>, operation: Operation, set: SetLayout) -> Result<(), Refusal> {
     let change = Change::from(&set);
-    let target = core.read(move |_, tx| Ok(Target::from(resolve_to_end(tx, &set.at)?))).await?;
+    let target =
+        core.read(move |_, tx| Ok(Target::from(resolve_to_end(tx, &set.at)?.changeable(&set.at)?))).await?;
     target.change(core, operation, change).await
 }
 
 /// Sets or removes an extended attribute, one of which stands for the layout.
 pub(crate) async fn set_xattr(core: &Arc<Core>, operation: Operation, set: SetXattr) -> Result<(), Refusal> {
     let Some(change) = Change::of_xattr(&set)? else { return names::set_xattr(core, operation, set).await };
-    let target = core.read(move |_, tx| Ok(Target::from(resolve(tx, &set.at)?))).await?;
+    let target = core.read(move |_, tx| Ok(Target::from(resolve(tx, &set.at)?.changeable(&set.at)?))).await?;
     target.change(core, operation, change).await
 }
 

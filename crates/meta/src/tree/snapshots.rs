@@ -69,13 +69,29 @@ pub fn new_root(tx: &Tx, at: &NamePlace, name: &str) -> Result<Found, Refusal> {
     Ok(found)
 }
 
+/// Numbers that are passed over in each volume when a state was put back from a copy.
+const PASSED_OVER: u32 = 1 << 16;
+
+/// Passes over the numbers that snapshots may have been given since this state was copied. Clients know
+/// snapshots by number, and would take another one for what they have open.
+pub fn pass_over_numbers(tx: &mut Tx) -> Result<(), Refusal> {
+    for volume in volumes::all(tx)? {
+        let mut history = past::history(tx, volume.volume)?.unwrap_or(NO_HISTORY);
+        history.newest = history.newest.saturating_add(PASSED_OVER);
+        tx.set(key::history(volume.volume), &history);
+    }
+    Ok(())
+}
+
+/// The history of a volume that never had a snapshot.
+const NO_HISTORY: HistoryRecord = HistoryRecord { newest: 0, snapshots: 0, past_files: 0, past_bytes: 0 };
+
 /// Makes a snapshot of the directory at a place.
 pub fn make(tx: &mut Tx, at: &NamePlace, name: &str, now_ms: u64) -> Result<Made, Refusal> {
     let found = new_root(tx, at, name)?;
     let root = found.file;
     let volume = found.volume.volume;
-    let blank = HistoryRecord { newest: 0, snapshots: 0, past_files: 0, past_bytes: 0 };
-    let mut history = past::history(tx, volume)?.unwrap_or(blank);
+    let mut history = past::history(tx, volume)?.unwrap_or(NO_HISTORY);
     let worn_out = || Refusal::new(Reason::TooManySnapshots, "the volume has used up its 2^32 snapshots");
     history.newest = history.newest.checked_add(1).ok_or_else(worn_out)?;
     history.snapshots += 1;

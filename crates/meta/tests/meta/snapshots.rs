@@ -51,6 +51,8 @@ pub(crate) enum Op {
     Unlink(String, bool),
     /// All mounts close what they have open.
     Forget,
+    /// The state is that of a copy that was put back, as far as numbers go.
+    PassOverNumbers,
     /// Begins a freeze that is broken off.
     BeginFreeze(String),
     EndFreezes,
@@ -89,6 +91,7 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
         2 => (path(), 0..300u64).prop_map(|(path, size)| Op::LinkOver(path, size)),
         4 => (path(), any::<bool>()).prop_map(|(path, kept)| Op::Unlink(path, kept)),
         1 => Just(Op::Forget),
+        1 => Just(Op::PassOverNumbers),
         1 => path().prop_map(Op::BeginFreeze),
         1 => Just(Op::EndFreezes),
         4 => (directory(), "[xyz]").prop_map(|(path, name)| Op::Snapshot(path, name)),
@@ -315,6 +318,9 @@ impl Real {
                     directories::unlink(tx, &at(&path), UnlinkOnly::Any, &|_| kept, now)
                 }));
             }
+            Op::PassOverNumbers => {
+                self.db.write(snapshots::pass_over_numbers).expect("passed over");
+            }
             Op::Forget => self
                 .write(|tx, _| {
                     for (file, inode) in tx.inodes(None, usize::MAX)? {
@@ -538,6 +544,23 @@ pub(crate) fn run(ops: &[Op]) -> Real {
         real.compare().unwrap();
     }
     real
+}
+
+#[test]
+fn no_number_is_given_twice_after_a_copy_was_put_back() {
+    let mut real = run(&[
+        Op::MakeDirectory("a".into()),
+        Op::PassOverNumbers,
+        Op::Write("a/b".into(), 10),
+        Op::Snapshot("a".into(), "x".into()),
+        Op::Write("a/b".into(), 20),
+        Op::PassOverNumbers,
+        Op::Snapshot("a".into(), "y".into()),
+        Op::Write("a/b".into(), 30),
+    ]);
+    let numbers: Vec<u32> = real.copies.iter().map(|copy| copy.number).collect();
+    assert_eq!(numbers, [(1 << 16) + 1, (2 << 16) + 2]);
+    real.end().unwrap();
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Brings the small objects of a cluster together: which of them to move.
 //!
 //! The cluster of an object is a hint of the manager: objects of one are read together. They lie where they
-//! were written, often among those of others. The log is seen as *areas* of [`AREA_BYTES`]. An area is *thin*
+//! were written, often among those of others. The log is seen as *areas*. An area is *thin*
 //! for a cluster if less than half of it is the cluster's. A cluster is gathered if its bytes in thin areas
 //! lie in more than twice as many areas as they would fill: they are then moved, one after the other. So an
 //! object that was gathered is moved again only if its cluster has grown, and one that lies well is never
@@ -14,20 +14,25 @@ use std::ops::Bound::{Excluded, Unbounded};
 
 use braid_layout::{ObjectId, PartitionId};
 
-use super::gather::{Owner, extents};
+use super::gather::{Owner, disk_bytes, extents};
 use crate::format::LOG_BLOCK_U64;
 use crate::format::extent::Extent;
 use crate::index::Index;
 use crate::index::locked::Locked;
 
-/// Bytes of an area: what a slow disk reads in about half the time of a move of its head.
+/// Bytes of an area: what a slow disk reads in about half the time of a move of its head. Areas of a log with
+/// short segments are shorter: a batch of moves has several.
 const AREA_BYTES: u64 = 256 << 10;
+/// An area is at most this part of a segment.
+const SEGMENT_PART: u64 = 16;
 /// Larger objects are not gathered.
 pub(crate) const OBJECT_BYTES_MAX: u64 = 128 << 10;
 /// The most bytes that are gathered at a time, but for a single area.
 const GATHERED_BYTES_MAX: u64 = 16 << 20;
 /// Objects that are looked at under one lock.
 const SLICE: usize = 4096;
+/// Areas of clusters that are counted at most: beyond, some scattered objects stay where they are.
+const COUNTED_MAX: usize = 1 << 20;
 
 /// A cluster, in its partition.
 type Cluster = (PartitionId, u64);
@@ -40,21 +45,25 @@ pub(crate) struct Scattered {
     /// The units to move, and the segments that they lie in.
     pub(crate) owners: BTreeSet<Owner>,
     pub(crate) segments: BTreeSet<u32>,
+    /// Bytes of the log that moving them takes, with headers.
     pub(crate) bytes: u64,
-    /// True if there is more.
-    pub(crate) goes_on: bool,
+    /// Number of times that this much is to be moved, with this one, until all is gathered.
+    pub(crate) passes: u64,
 }
 
 /// The objects to be gathered next. Looks at all objects, some at a time.
-pub(crate) fn scattered(index: &Locked, is_usable: impl Fn(u32) -> bool) -> Scattered {
+pub(crate) fn scattered(index: &Locked, segment_bytes: u64, is_usable: impl Fn(u32) -> bool) -> Scattered {
+    let area_bytes = AREA_BYTES.min(segment_bytes / SEGMENT_PART).max(LOG_BLOCK_U64);
+    let area = |extent: &Extent| (extent.segment, u64::from(extent.block) * LOG_BLOCK_U64 / area_bytes);
     let mut areas = BTreeMap::new();
     for_each(index, |cluster, _, extent| {
-        if is_usable(extent.segment) {
-            *areas.entry((cluster, area(extent))).or_default() += extent.bytes();
+        let key = (cluster, area(extent));
+        if is_usable(extent.segment) && (areas.len() < COUNTED_MAX || areas.contains_key(&key)) {
+            *areas.entry(key).or_default() += disk_bytes(extent.bytes(), 1);
         }
     });
-    let Chosen { areas, goes_on } = choose(&areas);
-    let mut found = Scattered { goes_on, ..Scattered::default() };
+    let Chosen { areas, bytes } = choose(&areas, area_bytes);
+    let mut found = Scattered { passes: bytes.div_ceil(GATHERED_BYTES_MAX), ..Scattered::default() };
     if areas.is_empty() {
         return found;
     }
@@ -62,14 +71,10 @@ pub(crate) fn scattered(index: &Locked, is_usable: impl Fn(u32) -> bool) -> Scat
         if areas.contains(&(cluster, area(extent))) {
             found.owners.insert(owner);
             found.segments.insert(extent.segment);
-            found.bytes += extent.bytes();
+            found.bytes += disk_bytes(extent.bytes(), 1);
         }
     });
     found
-}
-
-fn area(extent: &Extent) -> Area {
-    (extent.segment, u64::from(extent.block) * LOG_BLOCK_U64 / AREA_BYTES)
 }
 
 /// Shows `see` each stored piece of each small object that has a cluster.
@@ -112,27 +117,28 @@ fn slice(
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Chosen {
     areas: BTreeSet<(Cluster, Area)>,
-    goes_on: bool,
+    /// Bytes in all areas to be emptied, now and later.
+    bytes: u64,
 }
 
-/// Chooses from the bytes that clusters have in areas.
-fn choose(bytes: &BTreeMap<(Cluster, Area), u64>) -> Chosen {
+/// Chooses from the bytes of the log that clusters have in areas.
+fn choose(bytes: &BTreeMap<(Cluster, Area), u64>, area_bytes: u64) -> Chosen {
     let mut thin: BTreeMap<Cluster, BTreeMap<Area, u64>> = BTreeMap::new();
-    for (&(cluster, area), &bytes) in bytes.iter().filter(|(_, bytes)| **bytes < AREA_BYTES / 2) {
+    for (&(cluster, area), &bytes) in bytes.iter().filter(|(_, bytes)| **bytes < area_bytes / 2) {
         thin.entry(cluster).or_default().insert(area, bytes);
     }
     let mut chosen = Chosen::default();
     let mut left = GATHERED_BYTES_MAX;
     for (cluster, areas) in thin {
         let sum: u64 = areas.values().sum();
-        let filled = usize::try_from(sum.div_ceil(AREA_BYTES)).unwrap_or(usize::MAX);
+        let filled = usize::try_from(sum.div_ceil(area_bytes)).unwrap_or(usize::MAX);
         if areas.len() <= filled.saturating_mul(2) {
             continue;
         }
+        chosen.bytes += sum;
         for (area, bytes) in areas {
             if left == 0 {
-                chosen.goes_on = true;
-                return chosen;
+                break;
             }
             left = left.saturating_sub(bytes);
             chosen.areas.insert((cluster, area));
@@ -147,13 +153,13 @@ mod tests {
 
     const P: PartitionId = PartitionId(7);
 
-    fn check(bytes: &[(u64, u64, u64)], expected: &[(u64, u64)]) -> bool {
+    fn check(bytes: &[(u64, u64, u64)], expected: &[(u64, u64)]) -> u64 {
         let of = |cluster, area| ((P, cluster), (1, area));
         let bytes = bytes.iter().map(|&(cluster, area, bytes)| (of(cluster, area), bytes)).collect();
-        let chosen = choose(&bytes);
+        let chosen = choose(&bytes, AREA_BYTES);
         let expected: BTreeSet<_> = expected.iter().map(|&(cluster, area)| of(cluster, area)).collect();
         assert_eq!(chosen.areas, expected);
-        chosen.goes_on
+        chosen.bytes
     }
 
     #[test]
@@ -176,7 +182,7 @@ mod tests {
         let areas = GATHERED_BYTES_MAX / thin;
         let bytes: Vec<_> = (0..areas + 10).map(|area| (1, area, thin)).collect();
         let first: Vec<_> = (0..areas).map(|area| (1, area)).collect();
-        assert!(check(&bytes, &first), "there is more");
-        assert!(!check(&bytes[..usize::try_from(areas).unwrap()], &first));
+        assert_eq!(check(&bytes, &first), GATHERED_BYTES_MAX + 10 * thin, "there is more");
+        assert_eq!(check(&bytes[..usize::try_from(areas).unwrap()], &first), GATHERED_BYTES_MAX);
     }
 }

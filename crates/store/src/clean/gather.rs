@@ -171,16 +171,7 @@ impl MoveRun {
 
     /// Roughly the bytes that its record takes on the disk.
     pub(crate) fn disk_bytes(&self) -> u64 {
-        let pieces = u64::try_from(self.pieces.len()).unwrap_or(u64::MAX);
-        // A checksum for each block, also where pieces meet inside one, and the subjects of the preceding
-        // records if several share a page.
-        let before = if self.bytes() < 4096 { (TOGETHER_MAX - 1) * subject::BYTES } else { 0 };
-        let fixed = u64::try_from(FIXED_BYTES + before).expect("small");
-        let header = fixed + 16 * pieces + 4 * (self.bytes() / 4096 + 2);
-        // A long payload begins at a page.
-        let paged = self.bytes() >= u64::from(PAGED_BYTES_MIN);
-        let slack = if paged { PAGE_BYTES - LOG_BLOCK } else { 0 };
-        padded_u64(header) + u64::try_from(slack).expect("a page") + padded_u64(self.bytes())
+        disk_bytes(self.bytes(), self.pieces.len())
     }
 
     /// Returns true if at least one piece of the run is still in its place.
@@ -196,6 +187,19 @@ impl MoveRun {
         let unit = slot.unit();
         unit.pins().iter().any(|pin| self.pieces.iter().any(|piece| same_bytes(pin, piece)))
     }
+}
+
+/// Roughly the bytes that the record of a move takes on the disk, with a payload of `bytes` in so many pieces.
+pub(crate) fn disk_bytes(bytes: u64, pieces: usize) -> u64 {
+    let pieces = u64::try_from(pieces).unwrap_or(u64::MAX);
+    // A checksum for each block, also where pieces meet inside one, and the subjects of the preceding records if
+    // several share a page.
+    let before = if bytes < 4096 { (TOGETHER_MAX - 1) * subject::BYTES } else { 0 };
+    let fixed = u64::try_from(FIXED_BYTES + before).expect("small");
+    let header = fixed + 16 * pieces + 4 * (bytes / 4096 + 2);
+    // A long payload begins at a page.
+    let slack = if bytes >= u64::from(PAGED_BYTES_MIN) { PAGE_BYTES - LOG_BLOCK } else { 0 };
+    padded_u64(header) + u64::try_from(slack).expect("a page") + padded_u64(bytes)
 }
 
 fn same_bytes(a: &Extent, b: &Extent) -> bool {

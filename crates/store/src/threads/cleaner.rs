@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
+use std::time::Instant;
 
 use super::OnEnd;
 use super::idle::{self, GivingBack};
@@ -41,6 +42,9 @@ const VICTIMS_MAX: usize = 16;
 /// mostly dead by its payload may be full of the headers of small records.
 const LOOKS_MAX: usize = 4;
 
+/// A look at all objects takes at most this part of the time.
+const LOOK_PART: u32 = 20;
+
 /// About how many bytes a batch of moves has where segments have `segment_bytes`.
 pub(crate) fn move_batch_bytes(segment_bytes: u64) -> u64 {
     (segment_bytes / 4).min(MOVE_BATCH_BYTES_MAX)
@@ -56,8 +60,18 @@ pub(crate) struct Cleaner {
     /// Segments that could not be read. They are not tried again while the store is open.
     aside: BTreeSet<u32>,
     rest: GivingBack,
-    /// The changes of clustered objects up to which all was gathered; `None`: not since the store was opened.
-    gathered: Option<u64>,
+    gathering: Gathering,
+}
+
+/// The state of bringing objects of clusters together.
+#[derive(Debug, Clone, Copy, Default)]
+struct Gathering {
+    /// The changes of clustered objects that are taken care of; `None`: none since the store was opened.
+    changes: Option<u64>,
+    /// Passes that are left for these.
+    passes: u64,
+    /// The time before which is not looked again.
+    not_before: Option<Instant>,
 }
 
 /// Segments to be emptied together, so that the bytes of one object end up together.
@@ -77,7 +91,14 @@ impl Cleaner {
         let most = if shared.turns.is_some() { TURN_BYTES_MAX } else { MOVE_BATCH_BYTES_MAX };
         let batch_bytes = move_batch_bytes(shared.segment_bytes).min(most);
         let rest = GivingBack::default();
-        Cleaner { shared, batch_bytes, costs: BTreeMap::new(), aside: BTreeSet::new(), rest, gathered: None }
+        Cleaner {
+            shared,
+            batch_bytes,
+            costs: BTreeMap::new(),
+            aside: BTreeSet::new(),
+            rest,
+            gathering: Gathering::default(),
+        }
     }
 
     /// Clean until the store is closed.
@@ -122,10 +143,13 @@ impl Cleaner {
         }
     }
 
-    /// Brings small objects of the same clusters together, some at a time.
+    /// Brings small objects of the same clusters together, some at a time. As many passes are made for the
+    /// present changes as were found to be due at first, and no more, whatever is found then. A look takes
+    /// little of the time: the next one waits.
     fn gather(&mut self) {
         let changes = self.shared.index.read().clustered;
-        if self.gathered == Some(changes) {
+        let Gathering { changes: of, passes, not_before } = self.gathering;
+        if (of == Some(changes) && passes == 0) || not_before.is_some_and(|time| Instant::now() < time) {
             return;
         }
         let damaged: BTreeSet<u32> = {
@@ -134,17 +158,20 @@ impl Cleaner {
             damaged.map(|(&number, _)| number).collect()
         };
         let is_usable = |segment| !damaged.contains(&segment) && !self.aside.contains(&segment);
-        let found = scattered(&self.shared.index, is_usable);
+        let began = Instant::now();
+        let found = scattered(&self.shared.index, self.shared.segment_bytes, is_usable);
+        let not_before = Some(began + LOOK_PART * began.elapsed());
+        let due = if of == Some(changes) { passes } else { found.passes };
+        self.gathering = Gathering { changes: Some(changes), passes: due.saturating_sub(1), not_before };
         // The old places are free only after a checkpoint and another round.
         if !self.shared.space_budget().fits_moves(found.bytes.saturating_mul(2)) {
+            self.gathering.passes = 0;
             return;
         }
         let runs = |owner| runs(&self.shared.index, owner, &found.segments, Others::Stay);
         let runs = in_order(&self.shared.index, &found.owners).into_iter().flat_map(runs).collect();
-        match self.carry(runs, Effort::Idle) {
-            Ok(_) if found.goes_on => {}
-            Ok(_) => self.gathered = Some(changes),
-            Err(error) => tracing::warn!(%error, "objects of a cluster are not gathered now"),
+        if let Err(error) = self.carry(runs, Effort::Idle) {
+            tracing::warn!(%error, "objects of a cluster are not gathered now");
         }
     }
 

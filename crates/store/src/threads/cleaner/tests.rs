@@ -202,3 +202,21 @@ fn small_objects_of_a_cluster_are_brought_together_once() {
         assert_eq!(extent(&store, object), after[usize::try_from(object - 1).unwrap()]);
     }
 }
+
+#[test]
+fn tiny_objects_of_a_cluster_are_not_moved_again_and_again() {
+    let store = store();
+    // A header is longer than their bytes.
+    for object in 100..1400 {
+        let attributes =
+            Attributes { unit_bytes: 64 << 10, g: Generation(1), cluster: 7, ..Attributes::default() };
+        commit(&store, Mutation::Create { partition: P, object: ObjectId(object), attributes });
+        write(&store, object, 0, 0..100, object % 200 + 1, Standing::Installed);
+    }
+    for _ in 0..2 {
+        Cleaner::new(Arc::clone(store.shared())).gather();
+    }
+    let records = store.index().head.sequence;
+    Cleaner::new(Arc::clone(store.shared())).gather();
+    assert_eq!(store.index().head.sequence, records, "all lie well");
+}
