@@ -4,6 +4,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 
+use rustix::fs::{XattrFlags, getxattr, setxattr};
+
 use crate::mount::Mounted;
 use crate::support::{Cluster, finish, noise, said, signal, until};
 
@@ -190,6 +192,7 @@ fn programs_go_on_with_the_files_that_a_restore_replaces() {
     for name in ["read", "written"] {
         fs::write(root.join(name), &old).expect("written");
     }
+    setxattr(root.join("read"), "user.of", b"old", XattrFlags::empty()).expect("set");
     cluster.line("snapshot make --sync braid://main s-1").ok();
     for name in ["read", "written"] {
         fs::write(root.join(name), &new).expect("written");
@@ -210,6 +213,9 @@ fn programs_go_on_with_the_files_that_a_restore_replaces() {
     until("the names show what was restored", || {
         ["read", "written"].iter().all(|name| fs::read(root.join(name)).expect("read") == old)
     });
+    let mut value = [0; 3];
+    assert_eq!(getxattr(root.join("read"), "user.of", &mut value), Ok(3));
+    assert_eq!(&value, b"old", "it was given before the name");
     let said = mounted.end();
     assert_eq!(said.code, 0, "{}", said.err);
 }

@@ -181,7 +181,7 @@ fn what_a_snapshot_between_keeps_is_not_missed_while_it_is_removed() {
     ops.push(Op::Snapshot(String::new(), "x".into()));
     ops.extend((0..200).map(|file| Op::Unlink(format!("a/{file}"), false)));
     ops.push(Op::Snapshot(String::new(), "y".into()));
-    ops.extend((700..400).map(|file| Op::Unlink(format!("a/{file}"), false)));
+    ops.extend((200..400).map(|file| Op::Unlink(format!("a/{file}"), false)));
     let mut real = run(&ops);
     let from = NamePlace::of("v@x", "");
     let page = |real: &Real, after: Vec<u8>| {
