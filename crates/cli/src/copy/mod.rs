@@ -158,8 +158,8 @@ pub(crate) struct CopiedBack {
     pub(crate) bytes: u64,
 }
 
-/// Copies a file of a snapshot to a name in the same volume, with its layout and attributes. The copy gets the
-/// name when it is whole, if that is free or still a name of `over`, which it then replaces at once.
+/// Copies a file of a snapshot to a name in the same volume, with its layout and attributes. The copy gets
+/// the name when it is whole, if that is free or still a name of `over`, which it then replaces at once.
 pub(crate) async fn restored(
     client: &Client,
     from: &Name,

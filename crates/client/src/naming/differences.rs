@@ -28,7 +28,7 @@ pub struct Differences {
     /// Pages of the first step. They are handed out when all are there: when a snapshot between the two times
     /// is removed meanwhile, that step begins anew.
     gathered: Vec<ChangeRow>,
-    /// How often the first step may still be begun.
+    /// Number of times that the first step may still be begun.
     tries: u32,
 }
 

@@ -56,7 +56,7 @@ struct Place {
 struct Mark {
     /// Number of the volume's newest one.
     newest: u32,
-    /// How many of them, up to that, are between the two times.
+    /// Number of those up to that which are between the two times.
     count: u32,
 }
 
@@ -144,9 +144,9 @@ impl Between {
         Ok(Page { changes, after: last })
     }
 
-    /// The snapshots between the two, as at the page before. While what one of them kept is passed on to those
-    /// before it, pages would miss what moves past their end: so that is refused, and so is a next page when
-    /// one of them has gone since.
+    /// The snapshots between the two, as at the page before. While what one of them kept is passed on to
+    /// those before it, pages would miss what moves past their end: so that is refused, and so is a next page
+    /// when one of them has gone since.
     fn mark(&self, tx: &Tx, before: Option<Mark>) -> Result<Mark, Refusal> {
         let (from, to) = key::snapshots_above(self.volume, self.older.number);
         let to = self.newer.map_or(to, |newer| key::snapshot(self.volume, newer.number));

@@ -36,7 +36,7 @@ pub(super) struct Restore {
     pub(super) progress: Arc<Progress>,
     /// Directories that stand for former ones, by the numbers of those: made anew, or still to be met.
     made: BTreeMap<FileId, FileId>,
-    /// What has a name now that something of the snapshot is to have.
+    /// Names that something of the snapshot is to have, and what has them now.
     replaced: BTreeMap<Entry, FileId>,
     /// Former names of what has another name now, and gets them back by a rename.
     pub(super) renamed: BTreeSet<Entry>,
@@ -90,7 +90,7 @@ impl Restore {
         self.made.get(&directory).copied().unwrap_or(directory)
     }
 
-    /// What a name in a live directory stood for when the differences were told, if that is replaced.
+    /// The number that the differences told for a name in a live directory, if that is replaced.
     fn replaced(&self, directory: FileId, name: &[u8]) -> Option<FileId> {
         self.replaced.get(&(directory, name.to_vec())).copied()
     }
@@ -171,8 +171,8 @@ impl Restore {
         self.finish_all(done).await
     }
 
-    /// Notes that a changed file is to be copied back, under its former name and under that which it has now if
-    /// that is a former one too.
+    /// Notes that a changed file is to be copied back, under its former name and under that which it has now
+    /// if that is a former one too.
     async fn changed(&mut self, row: &ChangeRow) -> Result<(), Failure> {
         let Some(before) = &row.before else { return Ok(()) };
         let file = row.file;
@@ -347,8 +347,8 @@ impl Restore {
         self.give(was.file, made.file).await
     }
 
-    /// Makes a directory that is gone, with all that was in it and does not get its name back by a rename. What
-    /// fails is told, and the rest goes on.
+    /// Makes a directory that is gone, with all that was in it and does not get its name back by a rename.
+    /// What fails is told, and the rest goes on.
     async fn tree(
         &mut self,
         top: FileId,

@@ -31,7 +31,7 @@ pub(super) struct Copy {
     pub(super) name: Vec<u8>,
     /// Number of names that it had.
     pub(super) links: u32,
-    /// What may have the name now, and is replaced.
+    /// The file that may have the name now, and is replaced.
     pub(super) over: Option<FileId>,
 }
 
@@ -44,7 +44,7 @@ struct Group {
     further: Vec<Copy>,
 }
 
-/// What a file has under its name after a copy.
+/// The file that has the name after a copy.
 enum Outcome {
     Copied(CopiedBack),
     /// It was left alone.

@@ -1,4 +1,4 @@
-//! What stands now where something of a snapshot is to be again.
+//! Pairs of what stands now where something of a snapshot is to be again, and that.
 //!
 //! Directories are told apart by their numbers: a path may have led through another one than it does now.
 
@@ -10,8 +10,8 @@ use braid_wire::control::{ChangeRow, EntryKind, NameBelow};
 /// A name in a directory.
 pub(super) type Entry = (FileId, Vec<u8>);
 
-/// Pairs what is gone with what was added under the same name in the same directory: directories that stand for
-/// former ones, and what is replaced. A directory is paired with a directory, and anything else with no
+/// Pairs what is gone with what was added under the same name in the same directory: directories that stand
+/// for former ones, and what is replaced. A directory is paired with a directory, and anything else with no
 /// directory.
 pub(super) fn pairs(
     removed: &[ChangeRow],
