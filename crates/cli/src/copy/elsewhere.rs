@@ -24,13 +24,34 @@ const FULL_MAX: usize = 16;
 pub(super) async fn run(
     client: &Client,
     job: &Job,
-    mut source: Source,
+    source: Source,
     kept: AttributeChanges,
     name: &Name,
     shape: Option<Shape>,
     preallocate: bool,
     progress: &Progress,
 ) -> Result<u64, Failure> {
+    let copy = written(client, job, source, name, shape, preallocate, progress).await?;
+    copy.unnamed.commit(kept).await?;
+    Ok(copy.bytes)
+}
+
+/// A copy that is whole and has no name yet.
+pub(super) struct Written {
+    pub(super) unnamed: Unnamed,
+    pub(super) bytes: u64,
+}
+
+/// Copies `source` like [`run`] to a file that is to have `name`.
+pub(super) async fn written(
+    client: &Client,
+    job: &Job,
+    mut source: Source,
+    name: &Name,
+    shape: Option<Shape>,
+    preallocate: bool,
+    progress: &Progress,
+) -> Result<Written, Failure> {
     let mut full = BTreeSet::new();
     let mut refused = None;
     loop {
@@ -51,10 +72,7 @@ pub(super) async fn run(
         let stripe = stripe_bytes(&unnamed.file);
         let failure =
             match pipeline::run(source, Sink::Remote(Arc::clone(&unnamed.file)), stripe, progress).await {
-                Ok(bytes) => {
-                    unnamed.commit(kept).await?;
-                    return Ok(bytes);
-                }
+                Ok(bytes) => return Ok(Written { unnamed, bytes }),
                 Err(failure) => failure,
             };
         let drive = unnamed.file.full_drive();

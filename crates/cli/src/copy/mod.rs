@@ -24,8 +24,8 @@ use std::time::Instant;
 use braid_client::AttributeChanges;
 use braid_client::Client;
 use braid_client::Name;
-use braid_layout::Shape;
-use braid_wire::control::FileAttributes;
+use braid_layout::{FileId, Shape};
+use braid_wire::control::{FileAttributes, StatRow};
 use rustix::fs::OFlags;
 use serde::Serialize;
 
@@ -39,10 +39,12 @@ use crate::output::rate::{Bar, Progress, Rate};
 use crate::output::report::{Report, count, unread};
 use crate::output::size;
 
+use elsewhere::Written;
 use jobs::{Depth, Job, Jobs, Kind};
 use keep::{Preserve, QuickCheckFacts, Which};
 use many::CopyOutcome;
 use pipeline::{Sink, Source};
+pub(crate) use target::taken;
 use target::{Sibling, is_special, pipe_file};
 
 /// Options of a copy.
@@ -148,23 +150,41 @@ pub(crate) fn whole(source: &OsStr, target: &OsStr, update: bool, quiet: bool) -
     }
 }
 
-/// Copies a file of a snapshot to a name in the same volume, with its layout and attributes. A file that has
-/// the name is replaced at once when the copy is whole. Returns the bytes copied.
+/// A file of a snapshot that was copied back.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CopiedBack {
+    /// Number of the copy.
+    pub(crate) file: FileId,
+    pub(crate) bytes: u64,
+}
+
+/// Copies a file of a snapshot to a name in the same volume, with its layout and attributes. The copy gets
+/// the name when it is whole, if that is free or still a name of `over`, which it then replaces at once.
 pub(crate) async fn restored(
     client: &Client,
     from: &Name,
     to: &Name,
+    over: Option<FileId>,
     progress: &Progress,
-) -> Result<u64, Failure> {
+) -> Result<CopiedBack, Failure> {
     let source = Location::Remote { name: from.clone(), directory: false };
     let target = Location::Remote { name: to.clone(), directory: false };
     let Opened { source: opened, kept, shape, .. } = open_source(client, &source).await?;
     let job = Job { source, target, size: None, kind: Kind::File };
-    let bytes = elsewhere::run(client, &job, opened, kept, to, shape, false, progress).await?;
-    if client.stat_itself(from).await?.attributes.has_xattrs {
-        give_xattrs(client, from, to).await?;
+    let Written { unnamed, bytes } =
+        elsewhere::written(client, &job, opened, to, shape, false, progress).await?;
+    let file = unnamed.file.number();
+    let was = client.stat_itself(from).await?;
+    if was.attributes.has_xattrs {
+        // Before it has a name: so nobody finds it without them.
+        let copy = to.beneath(&StatRow { file, snapshot: 0, ..was }, Vec::new());
+        if let Err(failure) = give_xattrs(client, from, &copy).await {
+            unnamed.give_up().await;
+            return Err(failure);
+        }
     }
-    Ok(bytes)
+    unnamed.commit_over(client, kept, over).await?;
+    Ok(CopiedBack { file, bytes })
 }
 
 /// The attributes of a file or directory that a copy gets which keeps all.

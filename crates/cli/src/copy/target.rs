@@ -12,12 +12,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use braid_client::{AttributeChanges, Client, File as RemoteFile, Name, Replace};
-use braid_layout::{DriveId, Shape};
+use braid_layout::{DriveId, FileId, Shape};
+use braid_wire::Reason;
+use braid_wire::control::Seen;
 use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
 
 use crate::files::beneath::{HeldName, LocalPath};
 use crate::files::names::show_remote;
-use crate::output::exit::{Doing, Failure};
+use crate::output::exit::{Doing, Exit, Failure};
 
 /// A local file that does not have its final name yet.
 pub(crate) struct Sibling {
@@ -128,4 +130,40 @@ impl Unnamed {
             .doing(what)?;
         Ok(file.link_and_close(&self.name, Replace::Yes, kept).await?)
     }
+
+    /// Links the file under its name, if that is free or still the name of `over`. Nothing else is replaced.
+    pub(crate) async fn commit_over(
+        self,
+        client: &Client,
+        kept: AttributeChanges,
+        over: Option<FileId>,
+    ) -> Result<(), Failure> {
+        let what = || format!("store {}", show_remote(&self.name));
+        let replace = match client.stat_itself(&self.name).await {
+            Ok(now) if Some(now.file) == over => {
+                Replace::Only(Seen { file: now.file, changed_ns: now.attributes.changed_ns })
+            }
+            Err(error) if error.reason() == Some(Reason::NotFound) => Replace::No,
+            other => {
+                self.give_up().await;
+                other?;
+                return Err(taken());
+            }
+        };
+        let file = Arc::into_inner(self.file)
+            .ok_or_else(|| std::io::Error::other("a write is still under way"))
+            .doing(what)?;
+        match file.link_and_close(&self.name, replace, kept).await {
+            Err(error) if matches!(error.reason(), Some(Reason::Exists | Reason::IsDirectory)) => {
+                Err(taken())
+            }
+            done => Ok(done?),
+        }
+    }
+}
+
+/// The failure of what would replace something that was made or changed in the meantime.
+pub(crate) fn taken() -> Failure {
+    let why = "something else has its name by now, or it was changed in the meantime";
+    Failure::new(Exit::Conflict, "restore it", why).remedy("restore again")
 }

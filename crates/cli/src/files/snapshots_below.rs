@@ -88,8 +88,14 @@ async fn clear(
             Failure::new(Exit::Failed, what(), format!("{} is no name: {error}", row.place))
         })?;
         match client.remove_snapshot(&place, &row.name).await {
-            // Someone else has removed it, or what it is of.
-            Err(error) if matches!(error.reason(), Some(Reason::NoSnapshot | Reason::NotFound)) => {}
+            // Someone else has removed it, or what it is of has another name by now.
+            Err(error) if matches!(error.reason(), Some(Reason::NoSnapshot | Reason::NotFound)) => {
+                let left = all(client, place.volume()).await?;
+                if let Some(left) = left.iter().find(|left| left.number == row.number) {
+                    let why = format!("snapshot {} is of {} by now", left.name, left.place);
+                    return Err(Failure::new(Exit::Conflict, what(), why).remedy("run the command again"));
+                }
+            }
             done => done?,
         }
     }

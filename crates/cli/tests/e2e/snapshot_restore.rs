@@ -4,6 +4,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 
+use rustix::fs::{XattrFlags, getxattr, setxattr};
+
 use crate::mount::Mounted;
 use crate::support::{Cluster, finish, noise, said, signal, until};
 
@@ -114,6 +116,73 @@ fn a_tree_becomes_again_what_a_snapshot_shows() {
 }
 
 #[test]
+fn names_that_moved_come_back_to_the_directories_in_which_they_were() {
+    let cluster = Cluster::up(4);
+    let old = cluster.make("old", 900, 1);
+    let new = cluster.make("new", 700, 2);
+    for line in ["mkdir -p braid://main/one/a", "mkdir braid://main/one/b", "mkdir -p braid://main/two/a"] {
+        cluster.line(line).ok();
+    }
+    cluster.line("mkdir braid://main/d").ok();
+    for name in ["one/a/x", "two/a/x", "d/x"] {
+        cluster.put(&old, &format!("braid://main/{name}"));
+    }
+    cluster.line("ln braid://main/d/x braid://main/d/y").ok();
+    cluster.line("snapshot make braid://main s-1").ok();
+    for line in [
+        // Another directory has the name of the one in which a file was.
+        "mv braid://main/one/a braid://main/one/c",
+        "mv braid://main/one/b braid://main/one/a",
+        "rm braid://main/one/c/x",
+        "mv braid://main/two/a braid://main/two/c",
+        "mkdir braid://main/two/a",
+        "rm braid://main/two/c/x",
+        // One name of a file moved, and the other is gone.
+        "mv braid://main/d/x braid://main/z",
+        "rm -r braid://main/d",
+    ] {
+        cluster.line(line).ok();
+    }
+    cluster.put(&new, "braid://main/one/a/x");
+    cluster.put(&new, "braid://main/two/a/x");
+    cluster.line("snapshot restore braid://main@s-1").ok();
+    let listed = |of: &str| {
+        let listed = cluster.line(&format!("ls braid://main{of}")).ok();
+        listed.text().split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (listed(""), listed("/one")),
+        (vec!["d/".into(), "one/".into(), "two/".into()], vec!["a/".into(), "b/".into()])
+    );
+    assert_eq!((listed("/one/b"), listed("/two")), (vec![], vec!["a/".to_owned()]));
+    for name in ["one/a/x", "two/a/x", "d/x", "d/y"] {
+        assert!(cluster.cat(&format!("braid://main/{name}")) == noise(900, 1), "{name}");
+    }
+    let links = cluster.line("stat --json braid://main/d/y").ok().json();
+    assert_eq!(links["links"], 2, "{links}");
+}
+
+#[test]
+fn a_file_written_under_its_second_name_comes_back_under_both() {
+    let cluster = Cluster::up(4);
+    let Some(mounted) = Mounted::new(&cluster, "braid://main") else { return };
+    let root = mounted.at.clone();
+    fs::write(root.join("x"), noise(900, 1)).expect("written");
+    fs::hard_link(root.join("x"), root.join("y")).expect("linked");
+    cluster.line("snapshot make --sync braid://main s-1").ok();
+    fs::remove_file(root.join("x")).expect("removed");
+    fs::write(root.join("y"), noise(700, 2)).expect("written");
+    let said = mounted.end();
+    assert_eq!(said.code, 0, "{}", said.err);
+    cluster.line("snapshot restore braid://main@s-1").ok();
+    for name in ["x", "y"] {
+        assert!(cluster.cat(&format!("braid://main/{name}")) == noise(900, 1), "{name}");
+    }
+    let stat = cluster.line("stat --json braid://main/x").ok().json();
+    assert_eq!(stat["links"], 2, "{stat}");
+}
+
+#[test]
 fn programs_go_on_with_the_files_that_a_restore_replaces() {
     let cluster = Cluster::up(4);
     let Some(mounted) = Mounted::new(&cluster, "braid://main") else { return };
@@ -123,6 +192,7 @@ fn programs_go_on_with_the_files_that_a_restore_replaces() {
     for name in ["read", "written"] {
         fs::write(root.join(name), &old).expect("written");
     }
+    setxattr(root.join("read"), "user.of", b"old", XattrFlags::empty()).expect("set");
     cluster.line("snapshot make --sync braid://main s-1").ok();
     for name in ["read", "written"] {
         fs::write(root.join(name), &new).expect("written");
@@ -143,6 +213,9 @@ fn programs_go_on_with_the_files_that_a_restore_replaces() {
     until("the names show what was restored", || {
         ["read", "written"].iter().all(|name| fs::read(root.join(name)).expect("read") == old)
     });
+    let mut value = [0; 3];
+    assert_eq!(getxattr(root.join("read"), "user.of", &mut value), Ok(3));
+    assert_eq!(&value, b"old", "it was given before the name");
     let said = mounted.end();
     assert_eq!(said.code, 0, "{}", said.err);
 }

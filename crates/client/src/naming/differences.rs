@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use braid_layout::FileId;
+use braid_wire::Reason;
 use braid_wire::control::{
     ChangeKind, ChangeRow, ControlReply, EntryKind, KeepCounts, ScheduleRow, SnapshotDiff, SnapshotKeep,
     SnapshotSchedules,
@@ -11,6 +12,9 @@ use braid_wire::control::{
 use crate::client::{Client, unexpected};
 use crate::error::Result;
 use crate::naming::name::Name;
+
+/// Maximum number of times that the first step is begun.
+const TRIES: u32 = 10;
 
 /// The differences between a directory in a snapshot and the same directory later.
 pub struct Differences {
@@ -21,6 +25,11 @@ pub struct Differences {
     steps: VecDeque<(FileId, bool)>,
     after: Vec<u8>,
     page: VecDeque<ChangeRow>,
+    /// Pages of the first step. They are handed out when all are there: when a snapshot between the two times
+    /// is removed meanwhile, that step begins anew.
+    gathered: Vec<ChangeRow>,
+    /// Number of times that the first step may still be begun.
+    tries: u32,
 }
 
 impl Client {
@@ -35,6 +44,8 @@ impl Client {
             steps: VecDeque::from([(FileId(0), false)]),
             after: Vec::new(),
             page: VecDeque::new(),
+            gathered: Vec::new(),
+            tries: TRIES,
         }
     }
 
@@ -71,7 +82,27 @@ impl Differences {
             let from = self.client.place(&self.from).await?;
             let to = self.client.place(&self.to).await?;
             let asked = SnapshotDiff { from, to, directory, whole, after: std::mem::take(&mut self.after) };
-            match self.client.ask_manager(&subject, asked).await? {
+            let answer = self.client.ask_manager(&subject, asked).await;
+            let is_first = directory == FileId(0);
+            if let Err(error) = &answer
+                && is_first
+                && error.reason() == Some(Reason::Unsettled)
+                && self.tries > 1
+            {
+                self.tries -= 1;
+                self.gathered.clear();
+                continue;
+            }
+            match answer? {
+                ControlReply::SnapshotDiff(reply) if is_first => {
+                    self.gathered.extend(reply.changes);
+                    if reply.more {
+                        self.after = reply.after;
+                    } else {
+                        self.steps.pop_front();
+                        self.page.extend(self.gathered.drain(..));
+                    }
+                }
                 ControlReply::SnapshotDiff(reply) => {
                     if reply.more {
                         self.after = reply.after;

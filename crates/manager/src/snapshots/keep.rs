@@ -65,17 +65,18 @@ async fn make_one(core: &Arc<Core>, directory: FileId, name: String, next_ms: u6
     if core.write(move |_, tx| schedules::drop_gone(tx, directory)).await? {
         return Ok(());
     }
-    match make::scheduled(core, directory, name, next_ms).await {
+    let made = match make::scheduled(core, directory, name, next_ms).await {
         // One of this hour is there.
         Err(refusal) if refusal.reason == Reason::Exists => {
-            core.write(move |_, tx| schedules::wait(tx, directory, next_ms, "")).await?;
+            core.write(move |_, tx| schedules::wait(tx, directory, next_ms, "")).await
         }
-        made => made?,
-    }
+        made => made,
+    };
+    // Even if none was made: a volume that has as many as it may gets room by this.
     let removed = core.write(move |_, tx| schedules::remove_unkept(tx, directory)).await?;
     if !removed.is_empty() {
         tracing::info!(%directory, names = removed.join(" "), "snapshots were removed by a schedule");
         core.wake.notify_waiters();
     }
-    Ok(())
+    made
 }

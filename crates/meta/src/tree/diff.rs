@@ -11,7 +11,10 @@ use braid_layout::{FileId, VolumeId};
 use braid_wire::control::{ChangeKind, ChangeRow, EntryKind, NameBelow, NamePlace, SnapshotDiff};
 use braid_wire::{Reason, Refusal};
 
-use crate::records::schema::{EntryRecord, InodeRecord, PastBytes, PastEntry, PastInode, key, table};
+use crate::records::past;
+use crate::records::schema::{
+    EntryRecord, InodeRecord, PastBytes, PastEntry, PastInode, SnapshotRecord, key, table,
+};
 use crate::records::tx::Tx;
 use crate::tree::directories::resolve_to_end;
 use crate::tree::names::show;
@@ -46,6 +49,29 @@ struct Between {
 struct Place {
     inode: InodeRecord,
     below: NameBelow,
+}
+
+/// The snapshots that were there at the first page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Mark {
+    /// Number of the volume's newest one.
+    newest: u32,
+    /// Number of those up to that which are between the two times.
+    count: u32,
+}
+
+impl Mark {
+    const BYTES: usize = 8;
+
+    fn encode(self) -> [u8; Mark::BYTES] {
+        (u64::from(self.newest) << 32 | u64::from(self.count)).to_be_bytes()
+    }
+
+    fn decode(bytes: &[u8; Mark::BYTES]) -> Mark {
+        let all = u64::from_be_bytes(*bytes);
+        let half = |bits: u64| u32::try_from(bits & u64::from(u32::MAX)).unwrap_or_default();
+        Mark { newest: half(all >> 32), count: half(all) }
+    }
 }
 
 /// A page of the differences that were asked for.
@@ -91,12 +117,17 @@ impl Between {
             Some(newer) => key::all_kept_for(self.volume, newer.number).0,
             None => key::all_kept_for(self.volume, u32::MAX).1,
         };
+        let (mark, after) = match after.split_first_chunk::<{ Mark::BYTES }>() {
+            Some((mark, after)) => (self.mark(tx, Some(Mark::decode(mark)))?, after),
+            None => (self.mark(tx, None)?, after),
+        };
         if !after.is_empty() {
             if !(from.as_slice()..to.as_slice()).contains(&after) {
                 return Err(Refusal::new(Reason::Malformed, "the page before did not end there"));
             }
             from = [after, &[0]].concat();
         }
+        let end = |listed: &[u8]| [mark.encode().as_slice(), listed].concat();
         let rows = tx.scan(&from, &to, ROWS)?;
         for (listed, _) in &rows {
             let row = key::kept_in(listed);
@@ -106,11 +137,35 @@ impl Between {
                 _ => self.of_entry(tx, row, &mut changes)?,
             }
             if changes.iter().map(bytes_of).sum::<usize>() > PATHS_BYTES {
-                return Ok(Page { changes, after: Some(listed.clone()) });
+                return Ok(Page { changes, after: Some(end(listed)) });
             }
         }
-        let last = rows.last().filter(|_| rows.len() == ROWS).map(|(listed, _)| listed.clone());
+        let last = rows.last().filter(|_| rows.len() == ROWS).map(|(listed, _)| end(listed));
         Ok(Page { changes, after: last })
+    }
+
+    /// The snapshots between the two, as at the page before. While what one of them kept is passed on to
+    /// those before it, pages would miss what moves past their end: so that is refused, and so is a next page
+    /// when one of them has gone since.
+    fn mark(&self, tx: &Tx, before: Option<Mark>) -> Result<Mark, Refusal> {
+        let (from, to) = key::snapshots_above(self.volume, self.older.number);
+        let to = self.newer.map_or(to, |newer| key::snapshot(self.volume, newer.number));
+        let between = tx.records::<SnapshotRecord>(&(from, to), usize::MAX)?;
+        if between.iter().any(|(_, record)| record.going) {
+            let detail = "a snapshot between the two is being removed: ask again when that is done";
+            return Err(Refusal::new(Reason::Busy, detail));
+        }
+        let newest = match before {
+            Some(before) => before.newest,
+            None => past::newest(tx, self.volume)?,
+        };
+        let count = between.iter().filter(|(row, _)| key::until_in(row) <= newest).count();
+        let mark = Mark { newest, count: u32::try_from(count).unwrap_or(u32::MAX) };
+        if before.is_some_and(|before| before != mark) {
+            let detail = "a snapshot between the two was removed meanwhile: compare them again";
+            return Err(Refusal::new(Reason::Unsettled, detail));
+        }
+        Ok(mark)
     }
 
     fn of_inode(&self, tx: &Tx, row: &[u8], changes: &mut Vec<ChangeRow>) -> Result<(), Refusal> {

@@ -15,7 +15,8 @@ pub const NONE: KeepCounts = KeepCounts { hours: 0, days: 0, weeks: 0 };
 
 /// Gives a directory a schedule, or ends the one that it has.
 pub fn set(tx: &mut Tx, at: &NamePlace, keep: KeepCounts) -> Result<(), Refusal> {
-    let root = snapshots::root_at(tx, at)?.file;
+    let found = snapshots::root_at(tx, at)?;
+    let root = found.file;
     let row = key::schedule(root);
     if keep == NONE {
         if tx.get(&row)?.is_none() {
@@ -24,6 +25,10 @@ pub fn set(tx: &mut Tx, at: &NamePlace, keep: KeepCounts) -> Result<(), Refusal>
             return Err(Refusal::new(Reason::NotFound, detail));
         }
         tx.delete(row);
+        // They stay: a schedule that comes later has nothing to do with them.
+        for (row, record) in own(tx, root, &found.inode)? {
+            tx.set(row, &SnapshotRecord { scheduled: false, ..record });
+        }
         return Ok(());
     }
     let sum = [keep.hours, keep.days, keep.weeks].iter().fold(0u32, |sum, count| sum.saturating_add(*count));
@@ -66,12 +71,17 @@ pub fn rows(tx: &Tx, volume: &str) -> Result<Vec<ScheduleRow>, Refusal> {
 
 /// The snapshots of a directory that its schedule made and that are there, with their names.
 fn made(tx: &Tx, directory: FileId, inode: &InodeRecord) -> Result<Vec<(Made, String)>, Refusal> {
-    let rows = tx.records::<SnapshotRecord>(&key::snapshots_above(inode.volume, 0), usize::MAX)?;
-    let own = rows.into_iter().filter(|(_, it)| it.root == directory && it.scheduled && !it.going);
     let made = |(row, record): (Vec<u8>, SnapshotRecord)| {
         (Made { number: key::until_in(&row), taken_ms: record.taken_ms }, record.name)
     };
-    Ok(own.map(made).collect())
+    Ok(own(tx, directory, inode)?.into_iter().map(made).collect())
+}
+
+/// The rows of these snapshots.
+fn own(tx: &Tx, directory: FileId, inode: &InodeRecord) -> Result<Vec<(Vec<u8>, SnapshotRecord)>, Refusal> {
+    let mut rows = tx.records::<SnapshotRecord>(&key::snapshots_above(inode.volume, 0), usize::MAX)?;
+    rows.retain(|(_, it)| it.root == directory && it.scheduled && !it.going);
+    Ok(rows)
 }
 
 /// Drops the schedule of a directory that was removed. Returns true if it was.

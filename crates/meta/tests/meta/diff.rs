@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use braid_layout::FileId;
-use braid_meta::tree::diff;
-use braid_wire::control::{ChangeKind, ChangeRow, EntryKind, NamePlace, SnapshotDiff};
+use braid_meta::tree::{diff, schedules, snapshots};
+use braid_wire::control::{ChangeKind, ChangeRow, EntryKind, KeepCounts, NamePlace, SnapshotDiff};
 use braid_wire::{Reason, Refusal};
 use proptest::prelude::*;
 
@@ -33,6 +33,17 @@ fn all(real: &Real, from: &NamePlace, to: &NamePlace) -> Result<Vec<ChangeRow>, 
         }
     }
     Ok(changes)
+}
+
+/// All differences. While a snapshot between the two is going, they are asked for again.
+fn when_freed(real: &Real, from: &NamePlace, to: &NamePlace) -> Vec<ChangeRow> {
+    match all(real, from, to) {
+        Err(refusal) if refusal.reason == Reason::Busy => {
+            while real.free_some(8) {}
+            all(real, from, to).unwrap()
+        }
+        changes => changes.unwrap(),
+    }
 }
 
 fn text(path: &[u8]) -> String {
@@ -110,11 +121,11 @@ proptest! {
             let from = NamePlace { snapshot: older.number, ..NamePlace::number(older.root) };
             for newer in real.copies[index + 1..].iter().filter(|newer| newer.root == older.root) {
                 let to = NamePlace { snapshot: newer.number, ..from.clone() };
-                check(&all(&real, &from, &to).unwrap(), &older.view, &newer.view)?;
+                check(&when_freed(&real, &from, &to), &older.view, &newer.view)?;
             }
             let to = NamePlace { snapshot: 0, ..from.clone() };
             let now = real.db.read(|tx| real.view(tx, &to)).unwrap();
-            check(&all(&real, &from, &to).unwrap(), &older.view, &now)?;
+            check(&when_freed(&real, &from, &to), &older.view, &now)?;
         }
     }
 }
@@ -161,4 +172,58 @@ fn only_one_directory_is_compared_and_with_a_later_time() {
     assert_eq!(reason(told("v@x", "v", "a/b")), Some(Reason::NotFound));
     let other = all(&real, &NamePlace::of("v@x", "a"), &at("b"));
     assert_eq!(other.err().map(|refusal| refusal.reason), Some(Reason::BadName));
+}
+
+#[test]
+fn what_a_snapshot_between_keeps_is_not_missed_while_it_is_removed() {
+    let mut ops = vec![Op::MakeDirectory("a".into())];
+    ops.extend((0..400).map(|file| Op::MakeDirectory(format!("a/{file}"))));
+    ops.push(Op::Snapshot(String::new(), "x".into()));
+    ops.extend((0..200).map(|file| Op::Unlink(format!("a/{file}"), false)));
+    ops.push(Op::Snapshot(String::new(), "y".into()));
+    ops.extend((200..400).map(|file| Op::Unlink(format!("a/{file}"), false)));
+    let mut real = run(&ops);
+    let from = NamePlace::of("v@x", "");
+    let page = |real: &Real, after: Vec<u8>| {
+        let asked =
+            SnapshotDiff { from: from.clone(), to: at(""), directory: FileId(0), whole: false, after };
+        real.db.read(|tx| diff::page(tx, &asked))
+    };
+    let first = page(&real, Vec::new()).unwrap().after.unwrap();
+    assert!(page(&real, first.clone()).is_ok(), "a snapshot between alone is no reason");
+    // One that is made later is none either.
+    real.apply(&Op::Snapshot(String::new(), "z".into()));
+    assert!(page(&real, first.clone()).is_ok());
+    let reason = |page: Result<diff::Page, Refusal>| page.err().map(|refusal| refusal.reason);
+    real.write(|tx, _| snapshots::remove(tx, &at(""), "y")).unwrap();
+    assert_eq!(reason(page(&real, first.clone())), Some(Reason::Busy));
+    assert_eq!(reason(page(&real, Vec::new())), Some(Reason::Busy));
+    while real.free_some(100) {}
+    assert_eq!(reason(page(&real, first)), Some(Reason::Unsettled));
+    let changes = all(&real, &from, &at("")).unwrap();
+    assert_eq!(changes.iter().filter(|row| row.change == ChangeKind::Removed).count(), 400);
+}
+
+#[test]
+fn what_an_ended_schedule_made_is_not_of_the_next_one() {
+    let mut real = run(&[Op::MakeDirectory("a".into())]);
+    let keep = KeepCounts { hours: 1, days: 0, weeks: 0 };
+    let root = real.write(move |tx, now| {
+        schedules::set(tx, &at(""), keep)?;
+        let made = snapshots::make(tx, &at(""), "auto-1", now)?;
+        schedules::made_now(tx, &made, 0)?;
+        Ok(made.root)
+    });
+    let root = root.unwrap();
+    let there = |real: &Real| real.db.read(|tx| schedules::rows(tx, "v")).unwrap()[0].there;
+    assert_eq!(there(&real), 1);
+    real.write(|tx, _| schedules::set(tx, &at(""), schedules::NONE)).unwrap();
+    real.now_ms += 24 * 3_600_000;
+    let removed = real.write(move |tx, now| {
+        schedules::set(tx, &at(""), keep)?;
+        let made = snapshots::make(tx, &at(""), "auto-2", now)?;
+        schedules::made_now(tx, &made, 0)?;
+        schedules::remove_unkept(tx, root)
+    });
+    assert_eq!((removed.unwrap(), there(&real)), (Vec::<String>::new(), 1));
 }

@@ -174,7 +174,7 @@ impl Real {
         }
     }
 
-    fn write<R: Send + 'static>(
+    pub(crate) fn write<R: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Tx, u64) -> Result<R, Refusal> + Send,
     ) -> Result<R, Refusal> {
@@ -401,7 +401,7 @@ impl Real {
         self.copies.push(Copy { volume, root, number, name: name.to_owned(), view });
     }
 
-    fn free_some(&self, rows: usize) -> bool {
+    pub(crate) fn free_some(&self, rows: usize) -> bool {
         self.write(move |tx, _| match snapshots::going(tx)? {
             Some((volume, number)) => snapshots::free_some(tx, volume, number, rows).map(|_| true),
             None => Ok(false),

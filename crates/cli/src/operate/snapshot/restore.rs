@@ -6,6 +6,8 @@
 //! one; the command, given again, goes on.
 
 mod apply;
+mod copies;
+mod pairs;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +17,7 @@ use braid_wire::Reason;
 use braid_wire::control::{EntryKind, StatRow};
 use serde::Serialize;
 
-use crate::copy::{self, restored};
+use crate::copy;
 use crate::files::names::{remote, show_remote};
 use crate::output::exit::{Exit, Failure};
 use crate::output::rate::{Bar, Progress};
@@ -24,7 +26,7 @@ use crate::output::{size, time};
 use crate::{args, connect};
 
 use apply::Restore;
-pub(crate) use apply::give_xattrs;
+pub(crate) use copies::give_xattrs;
 
 /// The outcome of a restore, in `--json`.
 #[derive(Debug, Default, Serialize)]
@@ -111,7 +113,9 @@ pub(crate) async fn run(
             }
             let above = client.stat(&above).await?;
             let restore = Restore::new(&client, &source, &was, &above, &progress, asked.update);
-            restore.one(&was, above.file, place.file_name().unwrap_or_default(), &mut restored).await?;
+            let name = place.file_name().unwrap_or_default();
+            let now = now.map(|now| now.file);
+            restore.one(&was, above.file, name, now, &mut restored).await?;
         }
     }
     client.finish().await;

@@ -13,49 +13,41 @@ use braid_layout::FileId;
 use braid_wire::Reason;
 use braid_wire::control::{
     AttributeChanges, ChangeKind, ChangeRow, EntryKind, NameBelow, NewAttributes, RenameHow, StatRow,
-    UnlinkOnly, XattrHow,
+    UnlinkOnly,
 };
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 
-use super::{Restored, restored, row_in};
-use crate::copy::kept_of;
+use super::copies::{Copy, give_xattrs};
+use super::pairs::{Entry, depth, entry, last, named, pairs};
+use super::{Restored, row_in};
+use crate::copy::{kept_of, taken};
 use crate::output::exit::{Exit, Failure};
 use crate::output::rate::Progress;
 use crate::output::report::{complain, show_name};
 
-/// Number of files that are copied at a time.
-const COPIES: usize = 16;
-
 /// A restore of one directory.
 pub(super) struct Restore {
-    client: Client,
+    pub(super) client: Client,
     /// Any name in the volume.
     volume: Name,
     /// The directory in the snapshot.
     was: StatRow,
     /// The same directory now, or the one into which a file is restored.
     now: StatRow,
-    progress: Arc<Progress>,
-    /// Directories that were made anew, by their former numbers.
+    pub(super) progress: Arc<Progress>,
+    /// Directories that stand for former ones, by the numbers of those: made anew, or still to be met.
     made: BTreeMap<FileId, FileId>,
-    /// Files and directories that have another name now, and so are not copied.
-    renamed: BTreeSet<FileId>,
+    /// Names that something of the snapshot is to have, and what has them now.
+    replaced: BTreeMap<Entry, FileId>,
+    /// Former names of what has another name now, and gets them back by a rename.
+    pub(super) renamed: BTreeSet<Entry>,
+    /// Files that have another name now, and whose bytes are the former ones: they are not copied.
+    pub(super) unchanged: BTreeSet<FileId>,
     /// Files that are to be copied.
-    copies: Vec<Copy>,
+    pub(super) copies: Vec<Copy>,
     /// True if files are left alone that have the former size and time.
-    update: bool,
+    pub(super) update: bool,
     /// Directories and what they were, which get their attributes last.
     finish: Vec<(FileId, FileId)>,
-}
-
-/// A file that is to be copied back.
-struct Copy {
-    file: FileId,
-    directory: FileId,
-    name: Vec<u8>,
-    /// Number of names that it had.
-    links: u32,
 }
 
 impl Restore {
@@ -74,7 +66,9 @@ impl Restore {
             now: now.clone(),
             progress: Arc::clone(progress),
             made: BTreeMap::new(),
+            replaced: BTreeMap::new(),
             renamed: BTreeSet::new(),
+            unchanged: BTreeSet::new(),
             copies: Vec::new(),
             update,
             finish: Vec::new(),
@@ -82,12 +76,12 @@ impl Restore {
     }
 
     /// The name of something in the snapshot.
-    fn past(&self, file: FileId) -> Name {
+    pub(super) fn past(&self, file: FileId) -> Name {
         self.volume.beneath(&row_in(&self.was, file), Vec::new())
     }
 
     /// A name in a live directory.
-    fn live(&self, directory: FileId, name: &[u8]) -> Name {
+    pub(super) fn live(&self, directory: FileId, name: &[u8]) -> Name {
         self.volume.beneath(&row_in(&self.now, directory), name.to_vec())
     }
 
@@ -96,15 +90,22 @@ impl Restore {
         self.made.get(&directory).copied().unwrap_or(directory)
     }
 
-    /// Restores one file, link or special file under a name.
+    /// The number that the differences told for a name in a live directory, if that is replaced.
+    fn replaced(&self, directory: FileId, name: &[u8]) -> Option<FileId> {
+        self.replaced.get(&(directory, name.to_vec())).copied()
+    }
+
+    /// Restores one file, link or special file under a name that `now` has.
     pub(super) async fn one(
         mut self,
         was: &StatRow,
         directory: FileId,
         name: &[u8],
+        now: Option<FileId>,
         done: &mut Restored,
     ) -> Result<(), Failure> {
         let file = was.file;
+        self.replaced.extend(now.map(|now| ((directory, name.to_vec()), now)));
         match was.kind() {
             EntryKind::Directory => self.tree(file, directory, name, done).await?,
             _ => self.leaf(was, directory, name, done).await?,
@@ -121,16 +122,18 @@ impl Restore {
             rows
         };
         let renamed = of(ChangeKind::Renamed);
-        self.renamed = renamed.iter().map(|row| row.file).collect();
-        let parked = self.move_back(&renamed, done).await?;
         let removed = of(ChangeKind::Removed);
-        // A file that was replaced has its name until its copy takes that over; a directory is used again.
-        let is_directory = |row: &ChangeRow| row.kind == EntryKind::Directory;
-        let replaced: BTreeSet<(&[u8], bool)> =
-            removed.iter().filter_map(|row| Some((path_of(row)?, is_directory(row)))).collect();
+        let added = of(ChangeKind::Added);
+        let modified = of(ChangeKind::Modified);
+        self.renamed = renamed.iter().filter_map(|row| row.before.as_ref().map(entry)).collect();
+        self.unchanged = renamed.iter().map(|row| row.file).collect();
+        modified.iter().for_each(|row| _ = self.unchanged.remove(&row.file));
+        (self.made, self.replaced) = pairs(&removed, &added);
+        let parked = self.move_back(&renamed, done).await?;
         // The deepest first: directories are empty then.
-        for row in of(ChangeKind::Added).iter().rev() {
-            if path_of(row).is_some_and(|path| replaced.contains(&(path, is_directory(row)))) {
+        for row in added.iter().rev() {
+            let is_replaced = |name: &NameBelow| self.replaced.contains_key(&entry(name));
+            if row.after.as_ref().is_some_and(is_replaced) {
                 continue;
             }
             let removed = self.remove(row).await;
@@ -151,18 +154,9 @@ impl Restore {
             self.note(row, made, done, |_| ())?;
         }
         self.bring_home(&parked, done).await?;
-        for row in of(ChangeKind::Modified) {
-            if let Some(NameBelow { directory, path }) = &row.before {
-                let links = match self.client.stat_itself(&self.past(row.file)).await {
-                    Ok(was) => was.attributes.links,
-                    Err(error) => {
-                        self.note(&row, Err(error.into()), done, |_| ())?;
-                        continue;
-                    }
-                };
-                let name = last(path).to_vec();
-                self.copies.push(Copy { file: row.file, directory: self.home(*directory), name, links });
-            }
+        for row in &modified {
+            let changed = self.changed(row).await;
+            self.note(row, changed, done, |_| ())?;
         }
         self.copy_all(done).await?;
         // Directories that were made get theirs last.
@@ -175,6 +169,28 @@ impl Restore {
             }
         }
         self.finish_all(done).await
+    }
+
+    /// Notes that a changed file is to be copied back, under its former name and under that which it has now
+    /// if that is a former one too.
+    async fn changed(&mut self, row: &ChangeRow) -> Result<(), Failure> {
+        let Some(before) = &row.before else { return Ok(()) };
+        let file = row.file;
+        let links = self.client.stat_itself(&self.past(file)).await?.attributes.links;
+        let mut names = vec![entry(before)];
+        if let Some(after) = row.after.as_ref().map(entry).filter(|after| *after != names[0] && links > 1) {
+            let was = self.volume.beneath(&row_in(&self.was, after.0), after.1.clone());
+            match self.client.stat_itself(&was).await {
+                Ok(was) if was.file == file => names.push(after),
+                Err(error) if error.reason().is_none() => return Err(error.into()),
+                _ => {}
+            }
+        }
+        for (directory, name) in names {
+            let directory = self.home(directory);
+            self.copies.push(Copy { file, directory, name, links, over: Some(file) });
+        }
+        Ok(())
     }
 
     /// Counts what was done, or tells that it failed. A manager that is gone ends the whole.
@@ -201,6 +217,10 @@ impl Restore {
             let Some(before) = &row.before else { continue };
             let Some(after) = &row.after else { continue };
             let from = self.live(after.directory, last(&after.path));
+            if let Err(failure) = self.is_still(&from, row.file).await {
+                self.note(row, Err(failure), done, |_| ())?;
+                continue;
+            }
             let to = self.live(before.directory, last(&before.path));
             if self.client.rename_how(&from, &to, RenameHow::NoReplace).await.is_ok() {
                 done.renamed += 1;
@@ -254,16 +274,34 @@ impl Restore {
         let Some(NameBelow { directory, path }) = &row.after else { return Ok(()) };
         let name = self.live(*directory, last(path));
         match self.client.stat_itself(&name).await {
-            Ok(now) if now.file == row.file => {}
-            Ok(_) => return Err(changed("something else has its name by now")),
             Err(error) if error.reason() == Some(Reason::NotFound) => return Ok(()),
             Err(error) => return Err(error.into()),
+            Ok(now) if now.file != row.file => return Err(taken()),
+            Ok(_) => {}
         }
         let only = match row.kind {
             EntryKind::Directory => UnlinkOnly::Directory,
             _ => UnlinkOnly::NotDirectory,
         };
         Ok(self.client.unlink_only(&name, only).await?)
+    }
+
+    /// Fails if a name is not that of this file any more.
+    async fn is_still(&self, name: &Name, file: FileId) -> Result<(), Failure> {
+        match self.client.stat_itself(name).await?.file == file {
+            true => Ok(()),
+            false => Err(taken()),
+        }
+    }
+
+    /// Frees a name that nothing has, or still `over`, which is no directory.
+    pub(super) async fn free(&self, name: &Name, over: Option<FileId>) -> Result<(), Failure> {
+        match self.client.stat_itself(name).await {
+            Err(error) if error.reason() == Some(Reason::NotFound) => Ok(()),
+            Err(error) => Err(error.into()),
+            Ok(now) if Some(now.file) != over => Err(taken()),
+            Ok(_) => Ok(self.client.unlink_only(name, UnlinkOnly::NotDirectory).await?),
+        }
     }
 
     /// Makes a file, link or special file that is gone.
@@ -285,12 +323,14 @@ impl Restore {
         name: &[u8],
         done: &mut Restored,
     ) -> Result<(), Failure> {
-        let to = self.live(self.home(directory), name);
+        let directory = self.home(directory);
+        let to = self.live(directory, name);
+        let over = self.replaced(directory, name);
         let of = &was.attributes;
         let node = match of.kind {
             EntryKind::File => {
-                let directory = self.home(directory);
-                self.copies.push(Copy { file: was.file, directory, name: name.to_vec(), links: of.links });
+                let name = name.to_vec();
+                self.copies.push(Copy { file: was.file, directory, name, links: of.links, over });
                 return Ok(());
             }
             EntryKind::Directory => return Err(changed("it is a directory")),
@@ -300,17 +340,15 @@ impl Restore {
             EntryKind::CharDevice => Node::CharDevice(of.device),
             EntryKind::BlockDevice => Node::BlockDevice(of.device),
         };
-        match self.client.unlink_only(&to, UnlinkOnly::NotDirectory).await {
-            Err(error) if error.reason() != Some(Reason::NotFound) => return Err(error.into()),
-            _ => {}
-        }
+        self.free(&to, over).await?;
         let new = NewAttributes { mode: of.mode, uid: of.uid, gid: of.gid };
         let made = self.client.make_node(&to, node, new).await?;
         done.made += 1;
         self.give(was.file, made.file).await
     }
 
-    /// Makes a directory that is gone, with all that was in it and has no other name now.
+    /// Makes a directory that is gone, with all that was in it and does not get its name back by a rename.
+    /// What fails is told, and the rest goes on.
     async fn tree(
         &mut self,
         top: FileId,
@@ -320,109 +358,62 @@ impl Restore {
     ) -> Result<(), Failure> {
         let mut left = VecDeque::from([(top, directory, name.to_vec())]);
         while let Some((file, directory, name)) = left.pop_front() {
-            let was = self.client.stat_itself(&self.past(file)).await?;
-            let of = &was.attributes;
-            let new = NewAttributes { mode: of.mode | 0o700, uid: of.uid, gid: of.gid };
-            let to = self.live(self.home(directory), &name);
-            let row = match self.client.mkdir_with(&to, Parents::MustExist, new).await {
-                Err(error) if error.reason() == Some(Reason::Exists) => self.client.stat_itself(&to).await?,
-                made => {
-                    done.made += 1;
-                    made?
-                }
-            };
-            if row.kind() != EntryKind::Directory {
-                return Err(changed("something that is no directory has its name by now"));
+            if let Err(failure) = self.directory(file, directory, &name, done).await {
+                note(&show_name(&name), Err(failure), done, |_| ())?;
+                continue;
             }
-            self.made.insert(file, row.file);
-            self.finish.push((file, row.file));
             let mut entries = self.client.list(&self.past(file));
-            while let Some(entry) = entries.next().await? {
-                if self.renamed.contains(&entry.file) {
+            loop {
+                let entry = match entries.next().await {
+                    Ok(Some(entry)) => entry,
+                    Ok(None) => break,
+                    Err(error) => {
+                        note(&show_name(&name), Err(error.into()), done, |_| ())?;
+                        break;
+                    }
+                };
+                if self.renamed.contains(&(file, entry.name.clone())) {
                     continue;
                 }
-                match entry.kind() {
-                    EntryKind::Directory => left.push_back((entry.file, file, entry.name)),
-                    EntryKind::File => {
-                        let links = entry.attributes.links;
-                        let directory = row.file;
-                        self.copies.push(Copy { file: entry.file, directory, name: entry.name, links });
-                    }
-                    _ => self.gone(entry.file, file, &entry.name, done).await?,
+                if entry.kind() == EntryKind::Directory {
+                    left.push_back((entry.file, file, entry.name));
+                    continue;
                 }
+                let made = self.gone(entry.file, file, &entry.name, done).await;
+                note(&show_name(&entry.name), made, done, |_| ())?;
             }
         }
         Ok(())
     }
 
-    /// Copies all files that are to be copied. Further names of one file are made names of its copy.
-    async fn copy_all(&mut self, done: &mut Restored) -> Result<(), Failure> {
-        let mut first: BTreeMap<FileId, usize> = BTreeMap::new();
-        let mut names: BTreeMap<FileId, u32> = BTreeMap::new();
-        let copies = std::mem::take(&mut self.copies);
-        let mut further = Vec::new();
-        let mut tasks = JoinSet::new();
-        let places = Arc::new(Semaphore::new(COPIES));
-        for (index, copy) in copies.iter().enumerate() {
-            *names.entry(copy.file).or_default() += 1;
-            if let Some(first) = first.get(&copy.file) {
-                further.push((*first, index));
-                continue;
+    /// Makes one directory that is gone, or takes the one that has its name.
+    async fn directory(
+        &mut self,
+        file: FileId,
+        directory: FileId,
+        name: &[u8],
+        done: &mut Restored,
+    ) -> Result<(), Failure> {
+        let was = self.client.stat_itself(&self.past(file)).await?;
+        let of = &was.attributes;
+        let new = NewAttributes { mode: of.mode | 0o700, uid: of.uid, gid: of.gid };
+        let directory = self.home(directory);
+        let to = self.live(directory, name);
+        let row = match self.client.mkdir_with(&to, Parents::MustExist, new).await {
+            Err(error) if error.reason() == Some(Reason::Exists) => {
+                let now = self.client.stat_itself(&to).await?;
+                if now.kind() != EntryKind::Directory || self.replaced(directory, name) != Some(now.file) {
+                    return Err(taken());
+                }
+                now
             }
-            first.insert(copy.file, index);
-            let from = self.past(copy.file);
-            let to = self.live(copy.directory, &copy.name);
-            let client = self.client.clone();
-            let progress = Arc::clone(&self.progress);
-            let place = Arc::clone(&places).acquire_owned().await;
-            let update = self.update;
-            tasks.spawn(async move {
-                let _place = place;
-                let copied = match update && is_same(&client, &from, &to).await {
-                    true => Ok(None),
-                    false => restored(&client, &from, &to, &progress).await.map(Some),
-                };
-                progress.file_done();
-                (index, copied)
-            });
-        }
-        while let Some(ended) = tasks.join_next().await {
-            let Ok((index, copied)) = ended else { continue };
-            let copy = &copies[index];
-            let shown = show_name(&copy.name);
-            let names = names.get(&copy.file).copied().unwrap_or_default();
-            let copied = match copied {
-                Ok(None) => {
-                    done.same += 1;
-                    Ok(())
-                }
-                Ok(Some(bytes)) => {
-                    done.files += 1;
-                    done.bytes += bytes;
-                    match copy.links {
-                        links if links > names => {
-                            let why =
-                                format!("it had {links} names, and gets {names} back: restore the others");
-                            Err(Failure::new(Exit::Failed, "find its names", why))
-                        }
-                        _ => Ok(()),
-                    }
-                }
-                Err(failure) => Err(failure),
-            };
-            note(&shown, copied, done, |_| ())?;
-        }
-        for (of, index) in further {
-            let from = self.live(copies[of].directory, &copies[of].name);
-            let to = self.live(copies[index].directory, &copies[index].name);
-            let linked = match self.client.unlink_only(&to, UnlinkOnly::NotDirectory).await {
-                Err(error) if error.reason() != Some(Reason::NotFound) => Err(error),
-                _ => self.client.hard_link(&from, &to).await.map(drop),
-            };
-            note(&show_name(&copies[index].name), linked.map_err(Failure::from), done, |done| {
-                done.made += 1
-            })?;
-        }
+            made => {
+                done.made += 1;
+                made?
+            }
+        };
+        self.made.insert(file, row.file);
+        self.finish.push((file, row.file));
         Ok(())
     }
 
@@ -448,28 +439,7 @@ impl Restore {
     }
 }
 
-/// Returns true if a file has the size and time of another.
-async fn is_same(client: &Client, from: &Name, to: &Name) -> bool {
-    let was = client.stat_itself(from).await;
-    let now = client.stat_itself(to).await;
-    let facts = |row: &StatRow| (row.kind(), row.size(), row.attributes.modified_ns);
-    matches!((was, now), (Ok(was), Ok(now)) if facts(&was) == facts(&now))
-}
-
-/// Gives a live file or directory the extended attributes of one in a snapshot, and no others.
-pub(crate) async fn give_xattrs(client: &Client, from: &Name, to: &Name) -> Result<(), Failure> {
-    let was = client.xattrs(from).await?;
-    let now = client.xattrs(to).await?;
-    for xattr in now.iter().filter(|now| was.iter().all(|was| was.name != now.name)) {
-        client.remove_xattr(to, &xattr.name).await?;
-    }
-    for xattr in was.iter().filter(|was| !now.contains(was)) {
-        client.set_xattr(to, &xattr.name, &xattr.value, XattrHow::Any).await?;
-    }
-    Ok(())
-}
-
-fn note(
+pub(super) fn note(
     shown: &str,
     outcome: Result<(), Failure>,
     done: &mut Restored,
@@ -490,22 +460,4 @@ fn note(
 
 fn changed(why: &str) -> Failure {
     Failure::new(Exit::Conflict, "restore it", why).remedy("restore again")
-}
-
-/// The name under which a difference is told.
-fn named(row: &ChangeRow) -> Option<&NameBelow> {
-    row.before.as_ref().or(row.after.as_ref())
-}
-
-fn path_of(row: &ChangeRow) -> Option<&[u8]> {
-    named(row).map(|name| name.path.as_slice())
-}
-
-fn depth(path: &[u8]) -> usize {
-    path.iter().filter(|&&byte| byte == b'/').count()
-}
-
-/// The last name of a path.
-fn last(path: &[u8]) -> &[u8] {
-    path.rsplit(|&byte| byte == b'/').next().unwrap_or_default()
 }
