@@ -245,6 +245,9 @@ fn word(witness: &dyn Witness, cluster: ClusterId, drive: DriveId, stream: Objec
             break Some("it does not follow the one before: it was put there from elsewhere".to_owned());
         }
         let frame::Head { age, time_ms, cut, whole, .. } = head;
+        if frames.last().is_some_and(|last| age < last.age || time_ms < last.time_ms) {
+            break Some("it says that it is older than the one before: no manager wrote it".to_owned());
+        }
         frames.push(Seen { digest, age, time_ms, cut, whole });
         before = digest;
     };
@@ -547,6 +550,26 @@ mod tests {
         frames
     }
 
+    /// A stream without rows, whose frames are of these terms, changes and times.
+    fn aged(ages: &[(u64, u64, u64)]) -> Vec<Vec<u8>> {
+        let mut before = Digest::default();
+        let mut frames = Vec::new();
+        for (number, &(term, changes, time_ms)) in (0u64..).zip(ages) {
+            let age = Age { term, changes };
+            let whole = number == 0;
+            let head =
+                Head { cluster: CLUSTER, stream: STREAM, number, age, time_ms, cut: true, whole, before };
+            let (bytes, digest) = encode(&head, &[]);
+            before = digest;
+            frames.push(bytes);
+        }
+        frames
+    }
+
+    fn witness_word(fake: &Fake) -> Word {
+        word(fake, CLUSTER, fake.known.drive, STREAM)
+    }
+
     fn run(fakes: &[Fake], dir: &Path, keep: bool) -> Result<Rebuilt, RebuildError> {
         let witnesses: Vec<&dyn Witness> = fakes.iter().map(|fake| fake as &dyn Witness).collect();
         rebuild(&witnesses, dir, &How { keep, ..How::default() }, &mut |_| ())
@@ -603,6 +626,18 @@ mod tests {
         // What the honest ones say is not whole either: a name went and its record did not.
         assert_eq!(rebuilt.names.files, 1);
         assert!(!rebuilt.violations.is_empty());
+    }
+
+    #[test]
+    fn a_frame_that_is_older_than_the_one_before_ends_a_drives_word() {
+        let ages = [(2, 10, 1000), (2, 11, 2000)];
+        let good = witness_word(&fake(1, &aged(&ages)));
+        assert_eq!((good.frames.len(), good.broken), (2, None));
+        for older in [(1, 12, 3000), (2, 10, 3000), (2, 12, 1999)] {
+            let bad = witness_word(&fake(1, &aged(&[ages[0], ages[1], older])));
+            assert_eq!(bad.frames.len(), 2, "{older:?}");
+            assert!(bad.broken.is_some_and(|why| why.contains("older")), "{older:?}");
+        }
     }
 
     #[test]

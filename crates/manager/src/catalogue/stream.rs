@@ -24,10 +24,12 @@ const LACKS_MS_MAX: u64 = 60_000;
 pub(crate) struct Stream {
     pub(crate) object: ObjectId,
     cluster: ClusterId,
-    term: u64,
     /// Number of the next frame.
     next: u64,
     tip: Digest,
+    /// Age and time of the frame before: neither falls within a stream, or a rebuild ends it there.
+    age: Age,
+    time_ms: u64,
     holders: Vec<Holder>,
     /// Frames that some holder lacks, the oldest first, each with its number.
     waiting: VecDeque<(u64, Arc<Vec<u8>>)>,
@@ -80,9 +82,10 @@ impl Stream {
         Ok(Stream {
             object,
             cluster: core.cluster.cluster,
-            term: core.term(),
             next: 0,
             tip: Digest::default(),
+            age: Age { term: core.term(), changes: 0 },
+            time_ms: 0,
             holders,
             waiting: VecDeque::new(),
             whole: false,
@@ -100,14 +103,16 @@ impl Stream {
         let (groups, left_out) = pack(rows);
         self.left_out += left_out;
         let last = groups.len() - 1;
+        self.age.changes = self.age.changes.max(changes);
+        self.time_ms = self.time_ms.max(time_ms);
         for (n, group) in groups.into_iter().enumerate() {
             let ends = n == last;
             let head = Head {
                 cluster: self.cluster,
                 stream: self.object,
                 number: self.next,
-                age: Age { term: self.term, changes },
-                time_ms,
+                age: self.age,
+                time_ms: self.time_ms,
                 cut: ends && part != Part::Picture,
                 whole: ends && part == Part::Last,
                 before: self.tip,

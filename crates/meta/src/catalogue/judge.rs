@@ -119,6 +119,12 @@ impl Group<'_> {
         self.words.get(1).map(|(_, end)| *end)
     }
 
+    /// Returns true if one drive has frames beyond those. Their heads are that drive's word: whether there are
+    /// any is told by their place alone.
+    fn has_tail(&self) -> bool {
+        self.agreed().is_some_and(|agreed| agreed < self.longest().1)
+    }
+
     fn newest(&self) -> Seen {
         let (word, end) = self.longest();
         word.frames[end]
@@ -183,9 +189,12 @@ fn choose<'a, 'b>(
         return Ok(newest);
     };
     let said = agreed.newest_agreed().unwrap_or_else(|| agreed.newest());
-    let loudest = if newest.newest().age > agreed.newest().age { newest } else { agreed };
-    let ahead_ms = loudest.newest().time_ms.saturating_sub(said.time_ms);
-    if loudest.newest().age > said.age && ahead_ms > ALONE_MS {
+    let is_newer = newest.newest().age > agreed.newest().age;
+    for loudest in [agreed.has_tail().then_some(agreed), is_newer.then_some(newest)].into_iter().flatten() {
+        let ahead_ms = loudest.newest().time_ms.saturating_sub(said.time_ms);
+        if ahead_ms <= ALONE_MS {
+            continue;
+        }
         let drive = loudest.longest().0.drive;
         if !trust.agreed_only {
             let others = agreed.drives().into_iter().filter(|other| *other != drive).collect();
@@ -206,7 +215,8 @@ fn verdict(
     let (word, longest) = chosen.longest();
     let end = if trust.agreed_only { chosen.agreed().unwrap_or(longest) } else { longest };
     let last = word.frames[end];
-    let tail = chosen.newest_agreed().filter(|said| said.age < last.age).map(|said| {
+    let tail = chosen.agreed().filter(|agreed| *agreed < end).map(|agreed| {
+        let said = word.frames[agreed];
         let changes = last.age.changes.saturating_sub(said.age.changes);
         (changes, last.time_ms.saturating_sub(said.time_ms))
     });
@@ -322,6 +332,21 @@ mod tests {
         assert_eq!(verdict.tail, Some((1, 1000)));
         let agreed = judge(&words, &Trust { agreed_only: true, ..Trust::default() }).unwrap();
         assert_eq!((agreed.frames, agreed.agreed, agreed.tail), (3, 3, None));
+    }
+
+    /// Whoever writes a frame alone also writes its age and time.
+    #[test]
+    fn frames_of_one_drive_are_a_tail_whatever_their_heads_say() {
+        let mut liar = word(2, 5, "abcd");
+        liar.frames[3].age = Age { term: 0, changes: 0 };
+        liar.frames[3].time_ms = 0;
+        let words = [word(1, 5, "abc"), liar, word(3, 5, "abc")];
+        let verdict = decide(&words).unwrap();
+        assert_eq!((verdict.frames, verdict.agreed, verdict.tail), (4, 3, Some((0, 0))));
+        let mut words = words;
+        words[1].frames[3].time_ms = 2000 + ALONE_MS + 1;
+        let refused = decide(&words);
+        assert!(matches!(refused, Err(Undecided::Alone { drive: DriveId(2), .. })), "{refused:?}");
     }
 
     #[test]
