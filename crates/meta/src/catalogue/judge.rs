@@ -5,13 +5,15 @@
 //! manager, so what one drive says alone cannot be proved; what two say alike is taken for certain.
 //!
 //! - Of one stream the version that most drives hold counts. The others are *altered*, and named with the
-//!   first frame that differs. If as many say one thing as another, nothing is decided.
+//!   first frame that differs. Only drives that have that frame count. If as many say one thing as another,
+//!   nothing is decided.
 //! - Of several streams the newest counts, by term and changes. But a word that stands alone, and is more
 //!   than [`ALONE_MS`] ahead of what two drives agree on, is not believed unless it is asked for: the others
 //!   may be old copies, or this one may lie.
 //! - What one drive has beyond what two agree on is the *tail*: the last seconds before the manager was lost.
 //!   It is taken, and said to be uncertain.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use braid_layout::{DriveId, ObjectId};
@@ -153,21 +155,9 @@ pub fn judge(words: &[Word], trust: &Trust) -> Result<Verdict, Undecided> {
         }
     }
     for (stream, words) in streams {
-        let mut versions = versions(words);
-        let first = versions.remove(0);
-        for other in &versions {
-            let frame = differs(&first, other);
-            let drives = other.drives();
-            if other.words.len() == first.words.len() {
-                splits.push((
-                    first.newest().age.max(other.newest().age),
-                    Undecided::Split { stream, frame, one: first.drives(), other: drives },
-                ));
-            } else {
-                faults.extend(drives.into_iter().map(|drive| (drive, Fault::Altered { frame })));
-            }
-        }
-        groups.push(first);
+        let (group, split) = version(stream, words, &mut faults);
+        groups.push(group);
+        splits.extend(split);
     }
     let chosen = choose(&groups, trust, &mut faults)?;
     let split = splits.into_iter().find(|(age, _)| *age >= chosen.newest().age);
@@ -246,39 +236,42 @@ fn verdict(
     })
 }
 
-/// Groups words of one stream by what they say; the largest group first, then the longest.
-fn versions<'a>(mut words: Vec<(&'a Word, usize)>) -> Vec<Group<'a>> {
-    words.sort_by_key(|(word, end)| (std::cmp::Reverse(*end), word.drive));
-    let with = |seed: (&'a Word, usize), of: &[(&'a Word, usize)]| -> Vec<(&'a Word, usize)> {
-        of.iter().copied().filter(|other| agree(seed, *other)).collect()
-    };
-    let mut groups = Vec::new();
-    while let Some(first) = words.first() {
-        let mut best = with(*first, &words);
-        for seed in &words {
-            let group = with(*seed, &words);
-            // A short word agrees with several long ones that may contradict each other.
-            if group.len() > best.len() && group.iter().all(|word| agree(group[0], *word)) {
-                best = group;
+/// The version of a stream that most drives hold, and the first frame about which nothing is decided. At each
+/// frame only the words that have it count: a short one agrees with all versions, and tells nothing of which
+/// is true.
+fn version<'a>(
+    stream: ObjectId,
+    mut words: Vec<(&'a Word, usize)>,
+    faults: &mut Vec<(DriveId, Fault)>,
+) -> (Group<'a>, Option<(Age, Undecided)>) {
+    words.sort_by_key(|(word, end)| (Reverse(*end), word.drive));
+    let drives = |words: &[(&Word, usize)]| words.iter().map(|(word, _)| word.drive).collect::<Vec<_>>();
+    let age = |words: &[(&Word, usize)]| words.first().map(|(word, end)| word.frames[*end].age);
+    let drive = |words: &[(&Word, usize)]| words.first().map(|(word, _)| word.drive);
+    let frames = words.first().map_or(0, |(_, end)| *end + 1);
+    let mut split = None;
+    for n in 0..frames {
+        let mut said: BTreeMap<Digest, Vec<(&Word, usize)>> = BTreeMap::new();
+        for word in words.iter().filter(|(_, end)| *end >= n) {
+            said.entry(word.0.frames[n].digest).or_default().push(*word);
+        }
+        let mut said: Vec<Vec<(&Word, usize)>> = said.into_values().collect();
+        said.sort_by_key(|words| (Reverse((words.len(), age(words))), drive(words)));
+        let frame = u64::try_from(n).unwrap_or(u64::MAX);
+        let mut said = said.into_iter();
+        let Some(most) = said.next() else { break };
+        for other in said {
+            words.retain(|(word, _)| !other.iter().any(|(gone, _)| gone.drive == word.drive));
+            let others = drives(&other);
+            if other.len() < most.len() {
+                faults.extend(others.into_iter().map(|drive| (drive, Fault::Altered { frame })));
+            } else if split.is_none() {
+                let newest = age(&most).max(age(&other)).unwrap_or_default();
+                split = Some((newest, Undecided::Split { stream, frame, one: drives(&most), other: others }));
             }
         }
-        words.retain(|(word, _)| !best.iter().any(|(taken, _)| taken.drive == word.drive));
-        groups.push(Group { words: best });
     }
-    groups.sort_by_key(|group| std::cmp::Reverse((group.words.len(), group.newest().age)));
-    groups
-}
-
-fn agree(one: (&Word, usize), other: (&Word, usize)) -> bool {
-    let end = one.1.min(other.1);
-    one.0.frames[end].digest == other.0.frames[end].digest
-}
-
-/// The first frame that differs.
-fn differs(one: &Group<'_>, other: &Group<'_>) -> u64 {
-    let pairs = one.longest().0.frames.iter().zip(&other.longest().0.frames);
-    let first = pairs.take_while(|(one, other)| one.digest == other.digest).count();
-    u64::try_from(first).unwrap_or(u64::MAX)
+    (Group { words }, split)
 }
 
 fn damaged(words: &[Word]) -> Vec<(DriveId, Fault)> {
@@ -368,6 +361,27 @@ mod tests {
         assert_eq!(decide(&words), Err(split));
         let named = judge(&words, &Trust { believe: Some(DriveId(2)), ..Trust::default() }).unwrap();
         assert_eq!((named.drive, named.agreed), (DriveId(2), 0));
+    }
+
+    /// A short word agrees with both: it is no vote for either.
+    #[test]
+    fn only_drives_that_have_the_frame_which_differs_count() {
+        let mut words = vec![word(1, 5, "abcX"), word(2, 5, "abcY"), word(3, 5, "abc"), word(4, 5, "ab")];
+        let decided = decide(&words);
+        let Err(Undecided::Split { frame: 3, one, other, .. }) = decided else { panic!("{decided:?}") };
+        assert_eq!(BTreeSet::from_iter([one, other].concat()), BTreeSet::from([DriveId(1), DriveId(2)]));
+        words.push(word(5, 5, "abcY"));
+        let verdict = decide(&words).unwrap();
+        assert_eq!((verdict.frames, verdict.agreed), (4, 4));
+        assert_eq!(verdict.faults, [(DriveId(1), Fault::Altered { frame: 3 })]);
+    }
+
+    /// Two that contradict each other later say the same up to there, as two others say otherwise.
+    #[test]
+    fn what_contradicts_itself_later_counts_where_it_agrees() {
+        let words = [word(1, 5, "abX"), word(2, 5, "abX"), word(3, 5, "abcY"), word(4, 5, "abcZ")];
+        let decided = decide(&words);
+        assert!(matches!(decided, Err(Undecided::Split { frame: 2, .. })), "{decided:?}");
     }
 
     #[test]
