@@ -57,6 +57,8 @@ struct NameFacts {
     /// Changes that only one drive knows, and the time before the loss that they took.
     uncertain_changes: u64,
     uncertain_ms: u64,
+    /// True if one drive alone says what is newer, and that is left out.
+    leaves_out: bool,
     term: u64,
     changes: u64,
 }
@@ -189,10 +191,11 @@ fn facts(rebuilt: &Rebuilt, witnesses: &[&dyn Witness], asked: &ManagerRebuild, 
     let names = verdict.map(|verdict| {
         let (uncertain_changes, uncertain_ms) = verdict.tail.unwrap_or_default();
         NameFacts {
-            certain: verdict.agreed > 0 && verdict.tail.is_none(),
+            certain: verdict.is_certain(),
             witnesses: verdict.witnesses.iter().map(|drive| name(*drive)).collect(),
             uncertain_changes,
             uncertain_ms,
+            leaves_out: verdict.leaves_out(),
             term: verdict.age.term,
             changes: verdict.age.changes,
         }
@@ -234,6 +237,10 @@ fn text(facts: &Facts) -> String {
         Some(names) if names.certain => {
             lines.push(format!("certain: {} say the same of all names", names.witnesses.join(", ")));
         }
+        Some(names) if names.leaves_out && names.uncertain_changes == 0 => lines.push(format!(
+            "certain, as {} agree, up to their last change: what one drive alone says is newer, and is left out",
+            names.witnesses.join(", "),
+        )),
         Some(names) if names.witnesses.len() > 1 => lines.push(format!(
             "certain, as {} agree: all but the last {} changes, of {:.1} s, which are one drive's word",
             names.witnesses.join(", "),

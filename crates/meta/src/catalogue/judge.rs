@@ -10,6 +10,7 @@
 //! - Of several streams the newest counts, by term and changes. But a word that stands alone, and is more
 //!   than [`ALONE_MS`] ahead of what two drives agree on, is not believed unless it is asked for: the others
 //!   may be old copies, or this one may lie.
+//!   Nearer than that the word is left out, and said.
 //! - What one drive has beyond what two agree on is the *tail*: the last seconds before the manager was lost.
 //!   It is taken, and said to be uncertain.
 
@@ -93,6 +94,18 @@ pub struct Verdict {
     /// Changes, and the time they took in milliseconds, that only one drive knows.
     pub tail: Option<(u64, u64)>,
     pub faults: Vec<(DriveId, Fault)>,
+}
+
+impl Verdict {
+    /// Returns true if at least two drives say all of it, and no drive says what is newer.
+    pub fn is_certain(&self) -> bool {
+        self.agreed > 0 && self.tail.is_none() && !self.leaves_out()
+    }
+
+    /// Returns true if what one drive alone says is newer, and is left out.
+    pub fn leaves_out(&self) -> bool {
+        self.faults.iter().any(|(_, fault)| matches!(fault, Fault::Alone { .. }))
+    }
 }
 
 /// Reason for which nothing is believed.
@@ -179,18 +192,20 @@ fn choose<'a, 'b>(
         return Ok(newest);
     };
     let said = agreed.newest_agreed().unwrap_or_else(|| agreed.newest());
-    let is_newer = newest.newest().age > agreed.newest().age;
+    let taken = if trust.agreed_only { said } else { agreed.newest() };
+    let is_newer = !std::ptr::eq(newest, agreed) && newest.newest().age > taken.age;
     for loudest in [agreed.has_tail().then_some(agreed), is_newer.then_some(newest)].into_iter().flatten() {
         let ahead_ms = loudest.newest().time_ms.saturating_sub(said.time_ms);
-        if ahead_ms <= ALONE_MS {
-            continue;
-        }
+        let is_far = ahead_ms > ALONE_MS;
         let drive = loudest.longest().0.drive;
-        if !trust.agreed_only {
+        if is_far && !trust.agreed_only {
             let others = agreed.drives().into_iter().filter(|other| *other != drive).collect();
             return Err(Undecided::Alone { drive, ahead_ms, others });
         }
-        faults.push((drive, Fault::Alone { ahead_ms }));
+        // A tail of the same stream is taken, or left out because that is asked for; another stream is left out.
+        if is_far || is_newer && std::ptr::eq(loudest, newest) {
+            faults.push((drive, Fault::Alone { ahead_ms }));
+        }
     }
     // While a new stream is begun, what changes goes into the old one too: it is as new.
     Ok(agreed)
@@ -407,10 +422,21 @@ mod tests {
 
     #[test]
     fn a_stream_that_is_just_begun_does_not_replace_the_one_that_two_hold() {
-        let begun = later(1, 6, "a", 3000);
-        let words = [word(1, 5, "abcd"), word(2, 5, "abcd"), begun, later(2, 6, "ab", 3000)];
+        let begun = later(1, 6, "a", 2000);
+        let words = [word(1, 5, "abcd"), word(2, 5, "abcd"), begun, later(2, 6, "ab", 2000)];
         let verdict = decide(&words).unwrap();
-        assert_eq!((verdict.stream, verdict.agreed), (ObjectId(5), 4));
+        assert_eq!((verdict.stream, verdict.agreed, verdict.is_certain()), (ObjectId(5), 4, true));
+    }
+
+    #[test]
+    fn a_newer_stream_of_one_drive_is_left_out_and_said() {
+        let words = [word(1, 5, "abcd"), word(2, 5, "abcd"), later(2, 6, "abc", 3000)];
+        for agreed_only in [false, true] {
+            let verdict = judge(&words, &Trust { agreed_only, ..Trust::default() }).unwrap();
+            assert_eq!((verdict.stream, verdict.agreed, verdict.tail), (ObjectId(5), 4, None));
+            assert_eq!(verdict.faults, [(DriveId(2), Fault::Alone { ahead_ms: 2000 })]);
+            assert!(!verdict.is_certain());
+        }
     }
 
     #[test]
