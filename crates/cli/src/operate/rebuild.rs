@@ -43,6 +43,10 @@ struct Facts {
     drives_read: Vec<String>,
     /// Drives of the cluster that were not given.
     drives_missing: Vec<String>,
+    /// Drives whose place or name another has: they are left out.
+    drives_replaced: Vec<String>,
+    /// Drives that no record tells of.
+    drives_unknown: Vec<String>,
     faults: Vec<FaultFacts>,
     contradictions: Vec<String>,
     seconds: f64,
@@ -214,7 +218,9 @@ fn facts(rebuilt: &Rebuilt, witnesses: &[&dyn Witness], asked: &ManagerRebuild, 
         nameless: rebuilt.nameless,
         names,
         drives_read: witnesses.iter().map(|witness| witness.known().name.clone()).collect(),
-        drives_missing: rebuilt.unheard.clone(),
+        drives_missing: rebuilt.apart.unheard.clone(),
+        drives_replaced: rebuilt.apart.replaced.clone(),
+        drives_unknown: rebuilt.apart.unknown.clone(),
         faults: faults
             .iter()
             .map(|(drive, fault)| FaultFacts { drive: name(*drive), what: describe(fault) })
@@ -268,6 +274,19 @@ fn text(facts: &Facts) -> String {
         lines.push(format!(
             "not given: {}. Start these with the new join token (braid drive serve --token-file), or replace them",
             facts.drives_missing.join(", ")
+        ));
+    }
+    if !facts.drives_replaced.is_empty() {
+        lines.push(format!(
+            "left out: {}. Another drive has its place or its name; to use the disk again, give it a new drive",
+            facts.drives_replaced.join(", ")
+        ));
+    }
+    if !facts.drives_unknown.is_empty() {
+        lines.push(format!(
+            "unknown: {}. No record tells of it: it had just joined, or was removed. It comes back as a drive that is \
+             behind; if it was removed, remove it again",
+            facts.drives_unknown.join(", ")
         ));
     }
     lines.extend(facts.faults.iter().map(|fault| format!("! {} {}", fault.drive, fault.what)));

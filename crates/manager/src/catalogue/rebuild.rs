@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use braid_layout::{ClusterId, DriveId, FileId, ObjectId};
 pub use braid_meta::catalogue::compose::Known;
-use braid_meta::catalogue::compose::{self, Names};
+use braid_meta::catalogue::compose::{self, Apart, Names};
 use braid_meta::catalogue::frame::{self, FrameError};
 pub use braid_meta::catalogue::frame::{Age, PARTITION};
 use braid_meta::catalogue::judge::{Fault, Seen, Trust, Undecided, Verdict, Word, judge};
@@ -135,8 +135,8 @@ pub struct Rebuilt {
     pub nameless: u64,
     /// Names of all drives that are known, by identity.
     pub drives: BTreeMap<DriveId, String>,
-    /// Drives of the cluster that were not given: each has to join anew.
-    pub unheard: Vec<String>,
+    /// Drives that do not come back as they were.
+    pub apart: Apart,
     /// Contradictions within the state, for people.
     pub violations: Vec<String>,
 }
@@ -328,7 +328,7 @@ fn make(
         term: known.iter().map(|known| known.seen.term).fold(age.term, u64::max),
         changes: known.iter().map(|known| known.seen.changes).fold(age.changes, u64::max),
     };
-    let unheard = db.write(move |tx| {
+    let apart = db.write(move |tx| {
         let new_key = || Key::new(random());
         compose::cluster(tx, cluster, new_key(), new_key(), now_ms)?;
         compose::mark(tx, seen, now_ms)?;
@@ -357,7 +357,7 @@ fn make(
         let all = tx.records::<DriveRecord>(&key::all(table::DRIVE), usize::MAX)?;
         Ok(all.into_iter().map(|(_, record)| (record.drive, record.name)).collect())
     })?;
-    Ok(Rebuilt { cluster, verdict, names, found, nameless, drives, unheard, violations })
+    Ok(Rebuilt { cluster, verdict, names, found, nameless, drives, apart, violations })
 }
 
 /// Replays the frames that are believed.
@@ -591,7 +591,7 @@ mod tests {
         let trial = run(&fakes, &dir, false).unwrap();
         assert!(!dir.exists(), "a trial leaves nothing");
         assert_eq!((trial.names.files, trial.found, trial.nameless), (2, 1, 1));
-        assert_eq!(trial.unheard, ["d4"]);
+        assert_eq!(trial.apart.unheard, ["d4"]);
         assert!(trial.violations.is_empty(), "{:?}", trial.violations);
         run(&fakes, &dir, true).unwrap();
         assert!(matches!(run(&fakes, &dir, true), Err(RebuildError::NotEmpty { .. })));
