@@ -52,6 +52,8 @@ pub trait Witness {
     fn known(&self) -> &Known;
     /// The streams of the catalogue that the drive has.
     fn streams(&self) -> Result<Vec<ObjectId>, String>;
+    /// Number of frames of a stream, up to the last that is there. Some may be missing.
+    fn frames(&self, stream: ObjectId) -> Result<u64, String>;
     /// A frame of a stream, which may be followed by zeros; `None`: there is none of this number.
     fn frame(&self, stream: ObjectId, number: u64) -> Result<Option<Vec<u8>>, String>;
     /// Calls for each component of a file that the drive holds.
@@ -229,12 +231,12 @@ fn word(witness: &dyn Witness, cluster: ClusterId, drive: DriveId, stream: Objec
         let number = u64::try_from(frames.len()).unwrap_or(u64::MAX);
         let bytes = match witness.frame(stream, number) {
             Ok(Some(bytes)) => bytes,
-            Ok(None) => break None,
+            Ok(None) => break missing(witness, stream, number),
             Err(why) => break Some(why),
         };
         let (head, digest) = match frame::check(&bytes) {
             Ok(found) => found,
-            Err(FrameError::Empty) => break None,
+            Err(FrameError::Empty) => break missing(witness, stream, number),
             Err(error) => break Some(error.to_string()),
         };
         let is_next = head.cluster == cluster
@@ -252,6 +254,15 @@ fn word(witness: &dyn Witness, cluster: ClusterId, drive: DriveId, stream: Objec
         before = digest;
     };
     Word { drive, stream, frames, broken }
+}
+
+/// Reason for which a frame that is not there is missing; `None`: the stream ends before it.
+fn missing(witness: &dyn Witness, stream: ObjectId, number: u64) -> Option<String> {
+    match witness.frames(stream) {
+        Ok(frames) if frames > number => Some("it is missing, and something was there".to_owned()),
+        Ok(_) => None,
+        Err(why) => Some(why),
+    }
 }
 
 fn decide(
@@ -482,8 +493,13 @@ mod tests {
         fn streams(&self) -> Result<Vec<ObjectId>, String> {
             Ok(if self.frames.is_empty() { Vec::new() } else { vec![STREAM] })
         }
+        fn frames(&self, _: ObjectId) -> Result<u64, String> {
+            Ok(u64::try_from(self.frames.len()).unwrap())
+        }
         fn frame(&self, _: ObjectId, number: u64) -> Result<Option<Vec<u8>>, String> {
-            Ok(self.frames.get(usize::try_from(number).unwrap()).cloned())
+            // An empty one is a hole.
+            let frame = self.frames.get(usize::try_from(number).unwrap()).cloned();
+            Ok(frame.filter(|frame| !frame.is_empty()))
         }
         fn components(&self, each: &mut dyn FnMut(Component)) -> Result<(), String> {
             self.components.iter().for_each(|file| each(Component { file: *file }));
@@ -638,6 +654,17 @@ mod tests {
             assert_eq!(bad.frames.len(), 2, "{older:?}");
             assert!(bad.broken.is_some_and(|why| why.contains("older")), "{older:?}");
         }
+    }
+
+    #[test]
+    fn a_hole_ends_a_drives_word_as_damage_does_and_an_end_does_not() {
+        let mut frames = aged(&[(2, 10, 1000), (2, 11, 2000), (2, 12, 3000)]);
+        frames[1].clear();
+        let bad = witness_word(&fake(1, &frames));
+        assert_eq!(bad.frames.len(), 1);
+        assert!(bad.broken.is_some_and(|why| why.contains("missing")));
+        frames.truncate(1);
+        assert_eq!(witness_word(&fake(1, &frames)).broken, None);
     }
 
     #[test]
