@@ -37,6 +37,8 @@ const FRESH: &str = "manager.redb.new";
 const LOST_AND_FOUND: &str = "lost+found";
 /// Number of rows of one commit, and of files whose rows are made in one transaction.
 const ROWS_PER_COMMIT: usize = 4096;
+/// Terms, counts of changes, times in milliseconds, and instances are below this.
+const NUMBER_MAX: u64 = 1 << 62;
 /// Maximum number of faults of the state that are named.
 const VIOLATIONS_MAX: usize = 20;
 
@@ -335,6 +337,16 @@ fn make(
     let known: Vec<Known> = witnesses.iter().map(|witness| witness.known().clone()).collect();
     let now_ms = verdict.as_ref().map_or(0, |verdict| verdict.time_ms);
     let age = verdict.as_ref().map_or(Age::default(), |verdict| verdict.age);
+    for known in &known {
+        let numbers = [known.seen.term, known.seen.changes, known.instance];
+        refuse_large(&known.name, numbers)?;
+    }
+    if let Some(verdict) = &verdict {
+        let numbers = [verdict.age.term, verdict.age.changes, verdict.time_ms];
+        refuse_large(&name_of(witnesses, verdict.drive), numbers)?;
+        let term = db.read(|tx| Ok([tx.number("term")?, tx.number("restored_term")?]))?;
+        refuse_large(&name_of(witnesses, verdict.drive), term)?;
+    }
     let seen = Age {
         term: known.iter().map(|known| known.seen.term).fold(age.term, u64::max),
         changes: known.iter().map(|known| known.seen.changes).fold(age.changes, u64::max),
@@ -408,6 +420,16 @@ fn replay(
     Ok(kv.commit(&batch)?)
 }
 
+/// Refuses a drive's numbers that no manager gave: the next ones could not be told from those before.
+fn refuse_large(drive: &str, numbers: impl IntoIterator<Item = u64>) -> Result<(), RebuildError> {
+    match numbers.into_iter().find(|number| *number >= NUMBER_MAX) {
+        None => Ok(()),
+        Some(number) => Err(RebuildError::NoState(format!(
+            "{drive} says {number} for a term, a count, a time or an instance"
+        ))),
+    }
+}
+
 /// Counts the files that drives hold: those with a record, and those without.
 fn components(witnesses: &[&dyn Witness], db: &Db) -> Result<(u64, u64), RebuildError> {
     let mut known = HashSet::new();
@@ -476,6 +498,7 @@ mod tests {
     const STREAM: ObjectId = ObjectId(0x51);
     const SECRET: [u8; 32] = [0x5e; 32];
 
+    #[derive(Clone)]
     struct Fake {
         known: Known,
         cluster: ClusterId,
@@ -687,6 +710,30 @@ mod tests {
         assert!(matches!(refused, Err(RebuildError::Twice(_))));
         let refused = run(&[fake(1, &[]), fake(2, &[])], &dir.path().join("m"), false);
         assert!(matches!(refused, Err(RebuildError::NoNames { heard: 2 })));
+    }
+
+    #[test]
+    fn numbers_that_no_manager_gave_make_no_state_and_name_the_drive() {
+        let dir = tempfile::tempdir().unwrap();
+        let good = fake(1, &stream(&[rows(&["a"])]));
+        let refused = |bad: Fake| {
+            let refused = run(&[good.clone(), bad], &dir.path().join("m"), false);
+            matches!(refused, Err(RebuildError::NoState(why)) if why.contains("d2 says"))
+        };
+        let large = 1 << 62;
+        for seen in [Age { term: large, changes: 1 }, Age { term: 1, changes: u64::MAX }] {
+            let mut bad = fake(2, &[]);
+            bad.known.seen = seen;
+            assert!(refused(bad));
+        }
+        let mut bad = fake(2, &[]);
+        bad.known.instance = large;
+        assert!(refused(bad));
+        for age in [(large, 1, 1), (1, large, 1), (1, 1, large)] {
+            let alone = run(&[fake(2, &aged(&[age]))], &dir.path().join("m"), false);
+            assert!(matches!(alone, Err(RebuildError::NoState(_))), "{age:?}");
+        }
+        assert!(!refused(fake(2, &[])));
     }
 
     #[test]
