@@ -24,6 +24,7 @@ use tokio::time::sleep;
 
 use crate::catalogue::calls;
 use crate::catalogue::followed::Taken;
+use crate::catalogue::kept::Standing;
 use crate::catalogue::stream::{Part, Stream};
 use crate::columns::listing;
 use crate::core::Core;
@@ -90,7 +91,7 @@ impl Job for KeepNames {
         let followed = Arc::clone(&core.followed);
         let is_due = host::spawn_blocking(move || followed.is_due()).await.unwrap_or(true);
         let now_ms = core.running_ms();
-        if is_due {
+        if is_due || self.is_missed {
             core.names().behind_since_ms.get_or_insert(now_ms);
         }
         self.drop_leavers(core);
@@ -241,9 +242,9 @@ impl KeepNames {
         let drives = stream.complete();
         let enough = core.drives_counted().1.min(SAFE);
         let mut names = core.names();
-        if stream.whole && drives.len() >= enough {
-            names.behind_since_ms = None;
-        }
+        let complete = drives.len();
+        let standing = Standing { whole: stream.whole, missed: self.is_missed, complete, enough };
+        names.note(standing, core.running_ms());
         names.bytes = stream.picture_bytes + stream.log_bytes;
         names.drives = drives;
     }
