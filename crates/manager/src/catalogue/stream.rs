@@ -31,6 +31,8 @@ pub(crate) struct Stream {
     age: Age,
     time_ms: u64,
     holders: Vec<Holder>,
+    /// Drives that will not take it later either.
+    pub(crate) refused: Vec<DriveId>,
     /// Frames that some holder lacks, the oldest first, each with its number.
     waiting: VecDeque<(u64, Arc<Vec<u8>>)>,
     /// True once the picture is whole.
@@ -69,11 +71,17 @@ impl Stream {
         drives: &[DriveId],
     ) -> Result<Stream, CallError> {
         let mut holders = Vec::new();
+        let mut refused = Vec::new();
         let mut why = CallError::Unreachable("no drive is up".to_owned());
         for &drive in drives {
             match calls::create(core, drive, object).await {
                 Ok(()) => holders.push(Holder { drive, next: 0, lacks_since_ms: None }),
-                Err(error) => why = error,
+                Err(error) => {
+                    if matches!(&error, CallError::Refused(refusal) if ends(refusal.reason)) {
+                        refused.push(drive);
+                    }
+                    why = error;
+                }
             }
         }
         if holders.is_empty() {
@@ -87,6 +95,7 @@ impl Stream {
             age: Age { term: core.term(), changes: 0 },
             time_ms: 0,
             holders,
+            refused,
             waiting: VecDeque::new(),
             whole: false,
             picture_bytes: 0,
@@ -164,7 +173,10 @@ impl Stream {
             match &error {
                 None => holder.lacks_since_ms = None,
                 // The object is gone, or the drive can hold no more: it cannot go on.
-                Some(CallError::Refused(refusal)) if ends(refusal.reason) => self.drop_holder(drive),
+                Some(CallError::Refused(refusal)) if ends(refusal.reason) => {
+                    self.drop_holder(drive);
+                    self.refused.push(drive);
+                }
                 Some(_) => drop(holder.lacks_since_ms.get_or_insert(now_ms)),
             }
         }
