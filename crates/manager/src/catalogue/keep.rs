@@ -87,8 +87,8 @@ pub(crate) struct KeepNames {
     refused: Refused,
     /// Objects of pictures that failed, which are still to be removed. Until then their drives get no other.
     left: BTreeSet<(DriveId, ObjectId)>,
-    /// For each drive the stream beside which all were removed there, how often it had started, and whether it
-    /// held that stream.
+    /// For each drive the stream beside which all were removed there, how often it had started, and whether
+    /// it held that stream.
     tidied: BTreeMap<DriveId, (ObjectId, u64, bool)>,
 }
 
@@ -254,9 +254,10 @@ impl KeepNames {
     async fn remove_left(&mut self, core: &Arc<Core>) {
         let up: BTreeSet<DriveId> = core.drives().up(core.now_ms()).into_iter().collect();
         for (drive, object) in self.left.clone() {
-            if core.drives().drive(drive).is_none() {
-                self.left.remove(&(drive, object));
-            } else if up.contains(&drive) && calls::remove(core, drive, object).await.is_ok() {
+            let is_known = core.drives().drive(drive).is_some();
+            let is_gone =
+                !is_known || up.contains(&drive) && calls::remove(core, drive, object).await.is_ok();
+            if is_gone {
                 self.left.remove(&(drive, object));
             }
         }

@@ -134,8 +134,8 @@ impl Group<'_> {
         self.words.get(1).map(|(_, end)| *end)
     }
 
-    /// Returns true if one drive has frames beyond those. Their heads are that drive's word: whether there are
-    /// any is told by their place alone.
+    /// Returns true if one drive has frames beyond those. Their heads are that drive's word: whether there
+    /// are any is told by their place alone.
     fn has_tail(&self) -> bool {
         self.agreed().is_some_and(|agreed| agreed < self.longest().1)
     }
@@ -202,7 +202,8 @@ fn choose<'a, 'b>(
             let others = agreed.drives().into_iter().filter(|other| *other != drive).collect();
             return Err(Undecided::Alone { drive, ahead_ms, others });
         }
-        // A tail of the same stream is taken, or left out because that is asked for; another stream is left out.
+        // A tail of the same stream is taken, or left out because that is asked for; another stream is left
+        // out.
         if is_far || is_newer && std::ptr::eq(loudest, newest) {
             faults.push((drive, Fault::Alone { ahead_ms }));
         }

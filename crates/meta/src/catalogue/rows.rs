@@ -52,9 +52,9 @@ pub fn carried(row: &[u8], value: Option<&[u8]>) -> Option<Option<Vec<u8>>> {
     Some(Some(bytes))
 }
 
-/// Returns true if a change of the row is worth a frame of its own: its value, or `None` if it is deleted. Log
-/// positions, which follow from writing to drives, go along with the next. But a drive that is behind, or
-/// removed, must be so after a rebuild too.
+/// Returns true if a change of the row is worth a frame of its own: its value, or `None` if it is deleted.
+/// Log positions, which follow from writing to drives, go along with the next. But a drive that is behind,
+/// or removed, must be so after a rebuild too.
 pub fn is_worth_a_frame(row: &[u8], value: Option<&[u8]>) -> bool {
     match (row.first(), value) {
         (Some(&table::RECEIPT), _) => false,
