@@ -101,6 +101,12 @@ impl Testimony {
         read().map_err(|source| self.failed(source))
     }
 
+    /// Number of an object's units, up to the last that was ever written. Some may be missing.
+    pub fn units(&self, partition: PartitionId, object: ObjectId) -> Result<u64, DriveError> {
+        let usage = self.store.usage(partition, object).map_err(|source| self.failed(source))?;
+        Ok(usage.end.map_or(0, |(unit, to)| unit.saturating_add(u64::from(to > 0))))
+    }
+
     /// Calls for each object of every partition but this one, with the column map stored beside it. An object
     /// whose record is damaged is left out.
     pub fn components(

@@ -11,4 +11,5 @@ pub(crate) mod followed;
 pub(crate) mod keep;
 pub(crate) mod kept;
 pub mod rebuild;
+pub(crate) mod refused;
 pub(crate) mod stream;

@@ -324,14 +324,14 @@ fn open_state(db: &Db, speak_ms: u64) -> Result<Opened, Refusal> {
         let restored = tx.number("restored")? != 0;
         let later_ms = if restored { RESTORED_LATER_MS } else { 0 };
         let clock = ManagerClock::begin_later(tx.number("time")?, later_ms, speak_ms);
-        let above = if restored { tx.number("term")? + TERMS_PASSED_OVER } else { 0 };
+        let above = if restored { tx.number("term")?.saturating_add(TERMS_PASSED_OVER) } else { 0 };
         let (term, mark) = begin_term(tx, above)?;
         tx.begin_block()?;
         upgrade(tx)?;
         if restored {
             pass_over_numbers(tx)?;
         }
-        let changes = tx.number("changes")? + 1;
+        let changes = tx.number("changes")?.saturating_add(1);
         tx.set(key::meta("changes"), &changes);
         let cluster = match tx.record(&key::meta("cluster"))? {
             Some(cluster) => cluster,

@@ -22,7 +22,7 @@ use braid_transport::host::{boot_ms, wall_ms};
 /// over restarts.
 pub(crate) const AHEAD_MS: u64 = 30_000;
 
-/// Latest time that a clock is raised to, whatever a peer says.
+/// Latest time that a clock begins at or is raised to, whatever a peer or a state says.
 const LATEST_MS: u64 = u64::MAX / 2;
 
 /// The clock of manager time.
@@ -43,7 +43,7 @@ impl ManagerClock {
     /// Begins `later_ms` after the bound and the wall clock: for a restored state, which does not know the
     /// times that were handed out since its backup.
     pub fn begin_later(bound_ms: u64, later_ms: u64, speak_ms: u64) -> ManagerClock {
-        let begin_ms = bound_ms.max(wall_ms()) + later_ms;
+        let begin_ms = bound_ms.max(wall_ms()).min(LATEST_MS) + later_ms;
         ManagerClock {
             begin_ms: AtomicU64::new(begin_ms),
             boot_begin_ms: boot_ms(),
@@ -102,6 +102,12 @@ impl ManagerClock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_bound_that_no_clock_reaches_leaves_time_to_go_on() {
+        let clock = ManagerClock::begin_later(u64::MAX, 1000, 1000);
+        assert!(clock.extension().is_some_and(|bound_ms| bound_ms > LATEST_MS));
+    }
 
     #[test]
     fn time_begins_at_the_bound_and_stops_at_it() {

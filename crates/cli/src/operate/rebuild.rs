@@ -43,6 +43,10 @@ struct Facts {
     drives_read: Vec<String>,
     /// Drives of the cluster that were not given.
     drives_missing: Vec<String>,
+    /// Drives whose place or name another has: they are left out.
+    drives_replaced: Vec<String>,
+    /// Drives that no record tells of.
+    drives_unknown: Vec<String>,
     faults: Vec<FaultFacts>,
     contradictions: Vec<String>,
     seconds: f64,
@@ -57,6 +61,8 @@ struct NameFacts {
     /// Changes that only one drive knows, and the time before the loss that they took.
     uncertain_changes: u64,
     uncertain_ms: u64,
+    /// True if one drive alone says what is newer, and that is left out.
+    leaves_out: bool,
     term: u64,
     changes: u64,
 }
@@ -189,10 +195,11 @@ fn facts(rebuilt: &Rebuilt, witnesses: &[&dyn Witness], asked: &ManagerRebuild, 
     let names = verdict.map(|verdict| {
         let (uncertain_changes, uncertain_ms) = verdict.tail.unwrap_or_default();
         NameFacts {
-            certain: verdict.agreed > 0 && verdict.tail.is_none(),
+            certain: verdict.is_certain(),
             witnesses: verdict.witnesses.iter().map(|drive| name(*drive)).collect(),
             uncertain_changes,
             uncertain_ms,
+            leaves_out: verdict.leaves_out(),
             term: verdict.age.term,
             changes: verdict.age.changes,
         }
@@ -211,7 +218,9 @@ fn facts(rebuilt: &Rebuilt, witnesses: &[&dyn Witness], asked: &ManagerRebuild, 
         nameless: rebuilt.nameless,
         names,
         drives_read: witnesses.iter().map(|witness| witness.known().name.clone()).collect(),
-        drives_missing: rebuilt.unheard.clone(),
+        drives_missing: rebuilt.apart.unheard.clone(),
+        drives_replaced: rebuilt.apart.replaced.clone(),
+        drives_unknown: rebuilt.apart.unknown.clone(),
         faults: faults
             .iter()
             .map(|(drive, fault)| FaultFacts { drive: name(*drive), what: describe(fault) })
@@ -234,6 +243,10 @@ fn text(facts: &Facts) -> String {
         Some(names) if names.certain => {
             lines.push(format!("certain: {} say the same of all names", names.witnesses.join(", ")));
         }
+        Some(names) if names.leaves_out && names.uncertain_changes == 0 => lines.push(format!(
+            "certain, as {} agree, up to their last change: what one drive alone says is newer, and is left out",
+            names.witnesses.join(", "),
+        )),
         Some(names) if names.witnesses.len() > 1 => lines.push(format!(
             "certain, as {} agree: all but the last {} changes, of {:.1} s, which are one drive's word",
             names.witnesses.join(", "),
@@ -261,6 +274,19 @@ fn text(facts: &Facts) -> String {
         lines.push(format!(
             "not given: {}. Start these with the new join token (braid drive serve --token-file), or replace them",
             facts.drives_missing.join(", ")
+        ));
+    }
+    if !facts.drives_replaced.is_empty() {
+        lines.push(format!(
+            "left out: {}. Another drive has its place or its name; to use the disk again, give it a new drive",
+            facts.drives_replaced.join(", ")
+        ));
+    }
+    if !facts.drives_unknown.is_empty() {
+        lines.push(format!(
+            "unknown: {}. No record tells of it: it had just joined, or was removed. It comes back as a drive that is \
+             behind; if it was removed, remove it again",
+            facts.drives_unknown.join(", ")
         ));
     }
     lines.extend(facts.faults.iter().map(|fault| format!("! {} {}", fault.drive, fault.what)));

@@ -106,7 +106,10 @@ pub(crate) async fn write(
 /// Removes a stream's object. It is no error if it is not there.
 pub(crate) async fn remove(core: &Core, drive: DriveId, stream: ObjectId) -> Result<(), CallError> {
     let term = core.term();
-    call(core, drive, stream, &Remove { at: at(stream), term }.into(), &[]).await
+    match call(core, drive, stream, &Remove { at: at(stream), term }.into(), &[]).await {
+        Err(CallError::Refused(refusal)) if refusal.reason == Reason::NoPartition => Ok(()),
+        other => other,
+    }
 }
 
 async fn call(

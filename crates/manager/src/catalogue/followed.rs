@@ -126,7 +126,7 @@ impl Noted {
         }
         for (row, value) in batch {
             let Some(form) = carried(row, value.as_deref()) else { continue };
-            self.worth |= is_worth_a_frame(row);
+            self.worth |= is_worth_a_frame(row, value.as_deref());
             self.bytes += row.len() + form.as_ref().map_or(0, Vec::len);
             self.rows.insert(row.clone(), form);
         }

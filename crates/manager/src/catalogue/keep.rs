@@ -5,7 +5,7 @@
 //! goes on, and gets the changes too; only then is that removed. So at any moment some stream is whole and up
 //! to date. No request waits for any of this.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,6 +15,7 @@ use braid_meta::catalogue::frame::{PARTITION, Row};
 use braid_meta::catalogue::holders::{COPIES, Candidate, choose};
 use braid_meta::catalogue::rows::{carried, skip};
 use braid_meta::records::kv::Pair;
+use braid_meta::rules::drives::Drive;
 use braid_meta::rules::jobs::Progress;
 use braid_meta::rules::space::has_room;
 use braid_transport::host;
@@ -24,6 +25,8 @@ use tokio::time::sleep;
 
 use crate::catalogue::calls;
 use crate::catalogue::followed::Taken;
+use crate::catalogue::kept::Standing;
+use crate::catalogue::refused::Refused;
 use crate::catalogue::stream::{Part, Stream};
 use crate::columns::listing;
 use crate::core::Core;
@@ -78,8 +81,15 @@ pub(crate) struct KeepNames {
     renewed_ms: BTreeMap<DriveId, u64>,
     /// Duration of the last picture.
     picture_ms: u64,
-    /// For each drive the stream whose predecessors were removed there, and how often it had started.
-    tidied: BTreeMap<DriveId, (ObjectId, u64)>,
+    /// Bytes of the last picture, or of one that failed, as far as it came.
+    picture_bytes: u64,
+    /// Drives that did not take a picture.
+    refused: Refused,
+    /// Objects of pictures that failed, which are still to be removed. Until then their drives get no other.
+    left: BTreeSet<(DriveId, ObjectId)>,
+    /// For each drive the stream beside which all were removed there, how often it had started, and whether
+    /// it held that stream.
+    tidied: BTreeMap<DriveId, (ObjectId, u64, bool)>,
 }
 
 impl Job for KeepNames {
@@ -90,10 +100,11 @@ impl Job for KeepNames {
         let followed = Arc::clone(&core.followed);
         let is_due = host::spawn_blocking(move || followed.is_due()).await.unwrap_or(true);
         let now_ms = core.running_ms();
-        if is_due {
+        if is_due || self.is_missed {
             core.names().behind_since_ms.get_or_insert(now_ms);
         }
         self.drop_leavers(core);
+        self.remove_left(core).await;
         if let Some(drives) = self.wants_picture(core, now_ms) {
             self.picture(core, &drives).await?;
         } else if is_due && self.stream.is_some() {
@@ -129,19 +140,24 @@ impl KeepNames {
 
     /// The drives for a new picture, if one is due.
     fn wants_picture(&mut self, core: &Core, now_ms: u64) -> Option<Vec<DriveId>> {
-        let candidates = candidates(core);
+        let candidates = self.candidates(core, now_ms);
         let known = core.drives_counted().1;
         let Some(stream) = &self.stream else {
             let since_ms = *self.unlike_since_ms.get_or_insert(now_ms);
-            let drives = choose(&candidates, &[]);
+            let drives = choose(&candidates, &[], self.picture_bytes);
             let wanted = known.min(COPIES);
             let is_time = drives.len() >= wanted || now_ms >= since_ms + SETTLE_MS;
             return (!drives.is_empty() && is_time).then_some(drives);
         };
         let holders = stream.holders();
-        let drives = choose(&candidates, &holders);
+        let drives = choose(&candidates, &holders, self.picture_bytes);
         let is_long = stream.log_bytes > LOG_BYTES_MIN.max(stream.picture_bytes);
-        if !drives.is_empty() && (self.is_missed || is_long || holders.is_empty()) {
+        if drives.is_empty() {
+            return None;
+        }
+        // A log that is long is still better than a copy at fewer drives than are safe.
+        let is_long = is_long && drives.len() >= holders.len().min(SAFE);
+        if self.is_missed || is_long || holders.is_empty() {
             return Some(drives);
         }
         let damaged = self.damaged(core, &holders, now_ms);
@@ -158,6 +174,29 @@ impl KeepNames {
         Some(drives)
     }
 
+    /// The drives that may hold the catalogue: without those that did not take it, if there are others.
+    fn candidates(&self, core: &Core, now_ms: u64) -> Vec<Candidate> {
+        let table = core.drives();
+        let up = table.up(core.now_ms()).into_iter().filter_map(|drive| table.drive(drive));
+        let is_fit = |drive: &&Drive| {
+            let keeps_dead_bytes = self.left.iter().any(|(left, _)| *left == drive.record.drive);
+            !drive.draining
+                && !drive.record.behind
+                && drive.scrub.lost == 0
+                && has_room(drive)
+                && !keeps_dead_bytes
+        };
+        let form = |drive: &Drive| Candidate {
+            drive: drive.record.drive,
+            host: drive.record.host.clone(),
+            free_bytes: drive.free_bytes,
+        };
+        let fit: Vec<Candidate> = up.filter(is_fit).map(form).collect();
+        let (out, willing): (Vec<Candidate>, Vec<Candidate>) =
+            fit.into_iter().partition(|candidate| self.refused.is_out(candidate.drive, now_ms));
+        if willing.is_empty() { out } else { willing }
+    }
+
     /// Holders with damage, which may be in the stream: no other drive makes that anew, but a new picture
     /// does.
     fn damaged(&self, core: &Core, holders: &[DriveId], now_ms: u64) -> Vec<DriveId> {
@@ -170,7 +209,8 @@ impl KeepNames {
         holders.iter().copied().filter(is_damaged).collect()
     }
 
-    /// Makes a new stream with a picture of all rows, and lets the one before go.
+    /// Makes a new stream with a picture of all rows, and lets the one before go. If that fails, what was
+    /// written of it is removed.
     async fn picture(&mut self, core: &Arc<Core>, drives: &[DriveId]) -> Result<(), Refusal> {
         let began_ms = core.running_ms();
         self.unlike_since_ms = None;
@@ -179,7 +219,52 @@ impl KeepNames {
         let none_missed = host::spawn_blocking(move || followed.follow()).await.unwrap_or(false);
         // Without what was missed, the stream before says what it said so far.
         self.is_missed |= !none_missed;
-        let mut new = Stream::begin(core, object, drives).await.map_err(not_kept)?;
+        let mut new = None;
+        let made = match Stream::begin(core, object, drives).await {
+            Ok(begun) => self.fill(core, new.insert(begun)).await,
+            Err(error) => Err(not_kept(error)),
+        };
+        let now_ms = core.running_ms();
+        for &drive in drives {
+            let holds = new.as_ref().is_some_and(|new| new.holders().contains(&drive));
+            if !holds {
+                let for_good = new.as_ref().is_some_and(|new| new.refused.contains(&drive));
+                self.refused.note(drive, for_good, now_ms);
+            }
+        }
+        match (made, new) {
+            (Ok(()), Some(new)) => {
+                self.picture_bytes = new.picture_bytes;
+                self.picture_ms = now_ms.saturating_sub(began_ms);
+                self.stream = Some(new);
+                self.is_missed = false;
+                Ok(())
+            }
+            (made, new) => {
+                let came = new.map_or(0, |new| new.picture_bytes);
+                self.picture_bytes = self.picture_bytes.max(came);
+                self.left.extend(drives.iter().map(|drive| (*drive, object)));
+                self.remove_left(core).await;
+                made
+            }
+        }
+    }
+
+    /// Removes what is left of pictures that failed, from drives that are up.
+    async fn remove_left(&mut self, core: &Arc<Core>) {
+        let up: BTreeSet<DriveId> = core.drives().up(core.now_ms()).into_iter().collect();
+        for (drive, object) in self.left.clone() {
+            let is_known = core.drives().drive(drive).is_some();
+            let is_gone =
+                !is_known || up.contains(&drive) && calls::remove(core, drive, object).await.is_ok();
+            if is_gone {
+                self.left.remove(&(drive, object));
+            }
+        }
+    }
+
+    /// Fills a new stream with the picture.
+    async fn fill(&mut self, core: &Arc<Core>, new: &mut Stream) -> Result<(), Refusal> {
         let mut from = Vec::new();
         let mut rows = 0;
         loop {
@@ -220,9 +305,6 @@ impl KeepNames {
             stream = %new.object, rows, bytes = new.picture_bytes, drives = new.complete().len(),
             "a picture of all names is at the drives"
         );
-        self.picture_ms = core.running_ms().saturating_sub(began_ms);
-        self.stream = Some(new);
-        self.is_missed = false;
         Ok(())
     }
 
@@ -241,9 +323,9 @@ impl KeepNames {
         let drives = stream.complete();
         let enough = core.drives_counted().1.min(SAFE);
         let mut names = core.names();
-        if stream.whole && drives.len() >= enough {
-            names.behind_since_ms = None;
-        }
+        let complete = drives.len();
+        let standing = Standing { whole: stream.whole, missed: self.is_missed, complete, enough };
+        names.note(standing, core.running_ms());
         names.bytes = stream.picture_bytes + stream.log_bytes;
         names.drives = drives;
     }
@@ -261,11 +343,13 @@ impl KeepNames {
             table.up(core.now_ms()).into_iter().map(|drive| (drive, table.starts(drive))).collect()
         };
         for (drive, starts) in up {
-            if self.tidied.get(&drive) == Some(&(stream.object, starts)) {
+            let holds = stream.holders().contains(&drive);
+            let tidy = (stream.object, starts, holds);
+            if self.tidied.get(&drive) == Some(&tidy) {
                 continue;
             }
-            match remove_others(core, drive, stream.object, stream.holders().contains(&drive)).await {
-                Ok(()) => drop(self.tidied.insert(drive, (stream.object, starts))),
+            match remove_others(core, drive, stream.object, holds).await {
+                Ok(()) => drop(self.tidied.insert(drive, tidy)),
                 Err(error) => {
                     let name = core.drives().name(drive);
                     KeepNames::failed_in_part(core, &format!("{name}: {error}"));
@@ -288,16 +372,6 @@ async fn remove_others(
         }
     }
     Ok(())
-}
-
-/// The drives that may hold the catalogue.
-fn candidates(core: &Core) -> Vec<Candidate> {
-    let now_ms = core.now_ms();
-    let table = core.drives();
-    let up = table.up(now_ms).into_iter().filter_map(|drive| table.drive(drive));
-    let fit = up
-        .filter(|drive| !drive.draining && !drive.record.behind && drive.scrub.lost == 0 && has_room(drive));
-    fit.map(|drive| Candidate { drive: drive.record.drive, host: drive.record.host.clone() }).collect()
 }
 
 /// Takes what was noted, off the async threads: it may wait for a commit. `None`: changes were missed.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use braid_layout::{ClusterId, DriveId, FileId, ObjectId};
 pub use braid_meta::catalogue::compose::Known;
-use braid_meta::catalogue::compose::{self, Names};
+use braid_meta::catalogue::compose::{self, Apart, Names};
 use braid_meta::catalogue::frame::{self, FrameError};
 pub use braid_meta::catalogue::frame::{Age, PARTITION};
 use braid_meta::catalogue::judge::{Fault, Seen, Trust, Undecided, Verdict, Word, judge};
@@ -37,6 +37,8 @@ const FRESH: &str = "manager.redb.new";
 const LOST_AND_FOUND: &str = "lost+found";
 /// Number of rows of one commit, and of files whose rows are made in one transaction.
 const ROWS_PER_COMMIT: usize = 4096;
+/// Terms, counts of changes, times in milliseconds, and instances are below this.
+const NUMBER_MAX: u64 = 1 << 62;
 /// Maximum number of faults of the state that are named.
 const VIOLATIONS_MAX: usize = 20;
 
@@ -52,6 +54,8 @@ pub trait Witness {
     fn known(&self) -> &Known;
     /// The streams of the catalogue that the drive has.
     fn streams(&self) -> Result<Vec<ObjectId>, String>;
+    /// Number of frames of a stream, up to the last that is there. Some may be missing.
+    fn frames(&self, stream: ObjectId) -> Result<u64, String>;
     /// A frame of a stream, which may be followed by zeros; `None`: there is none of this number.
     fn frame(&self, stream: ObjectId, number: u64) -> Result<Option<Vec<u8>>, String>;
     /// Calls for each component of a file that the drive holds.
@@ -135,8 +139,8 @@ pub struct Rebuilt {
     pub nameless: u64,
     /// Names of all drives that are known, by identity.
     pub drives: BTreeMap<DriveId, String>,
-    /// Drives of the cluster that were not given: each has to join anew.
-    pub unheard: Vec<String>,
+    /// Drives that do not come back as they were.
+    pub apart: Apart,
     /// Contradictions within the state, for people.
     pub violations: Vec<String>,
 }
@@ -229,12 +233,12 @@ fn word(witness: &dyn Witness, cluster: ClusterId, drive: DriveId, stream: Objec
         let number = u64::try_from(frames.len()).unwrap_or(u64::MAX);
         let bytes = match witness.frame(stream, number) {
             Ok(Some(bytes)) => bytes,
-            Ok(None) => break None,
+            Ok(None) => break missing(witness, stream, number),
             Err(why) => break Some(why),
         };
         let (head, digest) = match frame::check(&bytes) {
             Ok(found) => found,
-            Err(FrameError::Empty) => break None,
+            Err(FrameError::Empty) => break missing(witness, stream, number),
             Err(error) => break Some(error.to_string()),
         };
         let is_next = head.cluster == cluster
@@ -245,10 +249,22 @@ fn word(witness: &dyn Witness, cluster: ClusterId, drive: DriveId, stream: Objec
             break Some("it does not follow the one before: it was put there from elsewhere".to_owned());
         }
         let frame::Head { age, time_ms, cut, whole, .. } = head;
+        if frames.last().is_some_and(|last| age < last.age || time_ms < last.time_ms) {
+            break Some("it says that it is older than the one before: no manager wrote it".to_owned());
+        }
         frames.push(Seen { digest, age, time_ms, cut, whole });
         before = digest;
     };
     Word { drive, stream, frames, broken }
+}
+
+/// Reason for which a frame that is not there is missing; `None`: the stream ends before it.
+fn missing(witness: &dyn Witness, stream: ObjectId, number: u64) -> Option<String> {
+    match witness.frames(stream) {
+        Ok(frames) if frames > number => Some("it is missing, and something was there".to_owned()),
+        Ok(_) => None,
+        Err(why) => Some(why),
+    }
 }
 
 fn decide(
@@ -321,11 +337,23 @@ fn make(
     let known: Vec<Known> = witnesses.iter().map(|witness| witness.known().clone()).collect();
     let now_ms = verdict.as_ref().map_or(0, |verdict| verdict.time_ms);
     let age = verdict.as_ref().map_or(Age::default(), |verdict| verdict.age);
+    for known in &known {
+        let numbers = [known.seen.term, known.seen.changes, known.instance];
+        refuse_large(&known.name, numbers)?;
+    }
+    if let Some(verdict) = &verdict {
+        let numbers = [verdict.age.term, verdict.age.changes, verdict.time_ms];
+        refuse_large(&name_of(witnesses, verdict.drive), numbers)?;
+        let term = db.read(|tx| Ok([tx.number("term")?, tx.number("restored_term")?]))?;
+        let records = db.read(|tx| Ok(tx.records::<DriveRecord>(&key::all(table::DRIVE), usize::MAX)?))?;
+        let instances = records.iter().flat_map(|(_, record)| [record.instance, record.stored]);
+        refuse_large(&name_of(witnesses, verdict.drive), term.into_iter().chain(instances))?;
+    }
     let seen = Age {
         term: known.iter().map(|known| known.seen.term).fold(age.term, u64::max),
         changes: known.iter().map(|known| known.seen.changes).fold(age.changes, u64::max),
     };
-    let unheard = db.write(move |tx| {
+    let apart = db.write(move |tx| {
         let new_key = || Key::new(random());
         compose::cluster(tx, cluster, new_key(), new_key(), now_ms)?;
         compose::mark(tx, seen, now_ms)?;
@@ -354,7 +382,7 @@ fn make(
         let all = tx.records::<DriveRecord>(&key::all(table::DRIVE), usize::MAX)?;
         Ok(all.into_iter().map(|(_, record)| (record.drive, record.name)).collect())
     })?;
-    Ok(Rebuilt { cluster, verdict, names, found, nameless, drives, unheard, violations })
+    Ok(Rebuilt { cluster, verdict, names, found, nameless, drives, apart, violations })
 }
 
 /// Replays the frames that are believed.
@@ -392,6 +420,16 @@ fn replay(
         progress(rows);
     }
     Ok(kv.commit(&batch)?)
+}
+
+/// Refuses a drive's numbers that no manager gave: the next ones could not be told from those before.
+fn refuse_large(drive: &str, numbers: impl IntoIterator<Item = u64>) -> Result<(), RebuildError> {
+    match numbers.into_iter().find(|number| *number >= NUMBER_MAX) {
+        None => Ok(()),
+        Some(number) => Err(RebuildError::NoState(format!(
+            "{drive} says {number} for a term, a count, a time or an instance"
+        ))),
+    }
 }
 
 /// Counts the files that drives hold: those with a record, and those without.
@@ -447,192 +485,4 @@ pub fn describe(fault: &Fault) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use braid_layout::VolumeId;
-    use braid_meta::catalogue::frame::{Digest, Head, Row, encode};
-    use braid_meta::records::memory::MemoryKv;
-    use braid_meta::records::schema::{InodeRecord, directory_record};
-    use braid_meta::rules::drives::examples::record;
-    use braid_meta::tree::entries::{self, Named};
-    use braid_wire::control::{EntryKind, ShapeSpec};
-
-    use super::*;
-
-    const CLUSTER: ClusterId = ClusterId(0xc1);
-    const STREAM: ObjectId = ObjectId(0x51);
-    const SECRET: [u8; 32] = [0x5e; 32];
-
-    struct Fake {
-        known: Known,
-        cluster: ClusterId,
-        frames: Vec<Vec<u8>>,
-        components: Vec<FileId>,
-    }
-
-    impl Witness for Fake {
-        fn cluster(&self) -> ClusterId {
-            self.cluster
-        }
-        fn known(&self) -> &Known {
-            &self.known
-        }
-        fn streams(&self) -> Result<Vec<ObjectId>, String> {
-            Ok(if self.frames.is_empty() { Vec::new() } else { vec![STREAM] })
-        }
-        fn frame(&self, _: ObjectId, number: u64) -> Result<Option<Vec<u8>>, String> {
-            Ok(self.frames.get(usize::try_from(number).unwrap()).cloned())
-        }
-        fn components(&self, each: &mut dyn FnMut(Component)) -> Result<(), String> {
-            self.components.iter().for_each(|file| each(Component { file: *file }));
-            Ok(())
-        }
-    }
-
-    fn fake(drive: u128, frames: &[Vec<u8>]) -> Fake {
-        let known = Known {
-            drive: DriveId(drive),
-            name: format!("d{drive}"),
-            master: Key::new(SECRET),
-            key_number: 2,
-            instance: 7,
-            directory: "/d".to_owned(),
-            seen: Age { term: 3, changes: 50 },
-        };
-        Fake { known, cluster: CLUSTER, frames: frames.to_vec(), components: vec![FileId(10), FileId(99)] }
-    }
-
-    /// The rows of a state with a volume and files of these names, and four drives.
-    fn rows(names: &[&str]) -> Vec<Row> {
-        let db = Db::new(Arc::new(MemoryKv::new()));
-        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        db.write(move |tx| {
-            for drive in 1..=4 {
-                tx.set(key::drive(DriveId(drive)), &record(drive, &format!("d{drive}")));
-            }
-            compose::cluster(tx, CLUSTER, Key::new(SECRET), Key::new(SECRET), 5)?;
-            let shape = ShapeSpec { scheme: 5, k: 2, m: 1, unit_bytes: 4096 };
-            let volume = volumes::create(tx, "main", shape, 0, 5)?;
-            let mut volume = volumes::by_number(tx, volume)?;
-            for (file, name) in (10..).map(FileId).zip(names) {
-                let base = directory_record(volume.volume, volume.root, name.clone().into_bytes(), 5);
-                let inode = InodeRecord { kind: EntryKind::File, ..base };
-                braid_meta::records::inodes::recount(tx, &mut volume, (0, 0), (1, 0));
-                braid_meta::records::inodes::create(tx, file, &inode)?;
-                let at = Named { directory: volume.root, name: name.as_bytes() };
-                let entry = braid_meta::records::schema::EntryRecord::of(EntryKind::File, file);
-                entries::put(tx, at, &entry, 5)?;
-            }
-            Ok(())
-        })
-        .unwrap();
-        let all = db.read(|tx| Ok(tx.scan(&[], &[u8::MAX; 64], usize::MAX)?)).unwrap();
-        let form = |(row, value): (Vec<u8>, Vec<u8>)| carried(&row, Some(&value)).map(|form| (row, form));
-        all.into_iter().filter_map(form).collect()
-    }
-
-    /// A stream: a picture, then frames of changes, 5 s apart.
-    fn stream(parts: &[Vec<Row>]) -> Vec<Vec<u8>> {
-        let mut before = Digest::default();
-        let mut frames = Vec::new();
-        for (number, rows) in (0u64..).zip(parts) {
-            let age = Age { term: 2, changes: 10 + number };
-            let time_ms = 1000 + 5000 * number;
-            let whole = number == 0;
-            let head =
-                Head { cluster: CLUSTER, stream: STREAM, number, age, time_ms, cut: true, whole, before };
-            let (bytes, digest) = encode(&head, rows);
-            before = digest;
-            frames.push(bytes);
-        }
-        frames
-    }
-
-    fn run(fakes: &[Fake], dir: &Path, keep: bool) -> Result<Rebuilt, RebuildError> {
-        let witnesses: Vec<&dyn Witness> = fakes.iter().map(|fake| fake as &dyn Witness).collect();
-        rebuild(&witnesses, dir, &How { keep, ..How::default() }, &mut |_| ())
-    }
-
-    /// The change by which a name of these rows goes.
-    fn gone(rows: &[Row], name: &str) -> Vec<Row> {
-        let is = |row: &[u8]| row.first() == Some(&table::ENTRY) && key::name_in(row) == name.as_bytes();
-        let entry = rows.iter().find(|(row, _)| is(row)).unwrap();
-        vec![(entry.0.clone(), None)]
-    }
-
-    #[test]
-    fn a_state_of_the_drives_words_has_their_names_and_keys_and_holds_together() {
-        let dir = tempfile::tempdir().unwrap();
-        let dir = dir.path().join("manager");
-        let frames = stream(&[rows(&["a", "b"])]);
-        let fakes = [fake(1, &frames), fake(2, &frames), fake(3, &[])];
-        let trial = run(&fakes, &dir, false).unwrap();
-        assert!(!dir.exists(), "a trial leaves nothing");
-        assert_eq!((trial.names.files, trial.found, trial.nameless), (2, 1, 1));
-        assert_eq!(trial.unheard, ["d4"]);
-        assert!(trial.violations.is_empty(), "{:?}", trial.violations);
-        run(&fakes, &dir, true).unwrap();
-        assert!(matches!(run(&fakes, &dir, true), Err(RebuildError::NotEmpty { .. })));
-        let db = Db::new(Arc::new(EmbeddedKv::open(&dir.join(STATE_FILE)).unwrap()));
-        db.read(|tx| {
-            let drive: DriveRecord = tx.record(&key::drive(DriveId(3)))?.unwrap();
-            assert_eq!((drive.master.secret(), drive.confirmed, drive.instance), (&SECRET, true, 7));
-            let unheard: DriveRecord = tx.record(&key::drive(DriveId(4)))?.unwrap();
-            assert_ne!(unheard.master.secret(), &SECRET);
-            assert!(braid_meta::tree::keys::of_drive(tx, DriveId(4))?.may_rejoin);
-            assert_eq!(braid_meta::tree::keys::of_drive(tx, DriveId(1))?.turn.number, 2);
-            assert_eq!((tx.number("term")?, tx.number("changes")?, tx.number("restored")?), (3, 50, 1));
-            Ok(())
-        })
-        .unwrap();
-    }
-
-    #[test]
-    fn a_drive_that_lies_about_names_and_one_that_is_old_are_named() {
-        let dir = tempfile::tempdir().unwrap();
-        let state = rows(&["a", "b"]);
-        let honest = stream(&[state.clone(), Vec::new(), gone(&state, "a"), Vec::new()]);
-        let lie = stream(&[state.clone(), Vec::new(), gone(&state, "b"), Vec::new()]);
-        let old = stream(&[state]);
-        let fakes = [fake(1, &lie), fake(2, &honest), fake(3, &honest), fake(4, &old)];
-        let rebuilt = run(&fakes, &dir.path().join("m"), false).unwrap();
-        let verdict = rebuilt.verdict.unwrap();
-        let said: Vec<String> =
-            verdict.faults.iter().map(|(drive, fault)| format!("{drive} {}", describe(fault))).collect();
-        assert_eq!(verdict.faults[0], (DriveId(1), Fault::Altered { frame: 2 }), "{said:?}");
-        assert_eq!(verdict.faults[1], (DriveId(4), Fault::Stale { behind_ms: 15_000 }), "{said:?}");
-        // What the honest ones say is not whole either: a name went and its record did not.
-        assert_eq!(rebuilt.names.files, 1);
-        assert!(!rebuilt.violations.is_empty());
-    }
-
-    #[test]
-    fn bytes_that_were_changed_end_a_drives_word_and_those_of_another_cluster_are_none() {
-        let dir = tempfile::tempdir().unwrap();
-        let state = rows(&["a"]);
-        let change = gone(&state, "a");
-        let honest = stream(&[state, change]);
-        let mut flipped = honest.clone();
-        flipped[1][120] ^= 1;
-        let rebuilt = run(&[fake(1, &flipped), fake(2, &honest)], &dir.path().join("m"), false).unwrap();
-        let verdict = rebuilt.verdict.unwrap();
-        assert_eq!((verdict.frames, verdict.agreed), (2, 1));
-        assert!(matches!(verdict.faults[..], [(DriveId(1), Fault::Damaged { frame: 1, .. })]), "{verdict:?}");
-        let mut other = fake(3, &honest);
-        other.cluster = ClusterId(9);
-        let refused = run(&[fake(1, &honest), other], &dir.path().join("m"), false);
-        assert!(matches!(refused, Err(RebuildError::TwoClusters { .. })));
-        let refused = run(&[fake(1, &honest), fake(1, &honest)], &dir.path().join("m"), false);
-        assert!(matches!(refused, Err(RebuildError::Twice(_))));
-        let refused = run(&[fake(1, &[]), fake(2, &[])], &dir.path().join("m"), false);
-        assert!(matches!(refused, Err(RebuildError::NoNames { heard: 2 })));
-    }
-
-    #[test]
-    fn rows_that_are_none_of_a_manager_make_no_state() {
-        let dir = tempfile::tempdir().unwrap();
-        let bad = vec![(key::volume(VolumeId(1)), Some(b"not a record".to_vec()))];
-        let refused = run(&[fake(1, &stream(&[bad]))], &dir.path().join("m"), true);
-        assert!(matches!(refused, Err(RebuildError::NoState(_))));
-        assert!(!dir.path().join("m").exists());
-    }
-}
+mod tests;

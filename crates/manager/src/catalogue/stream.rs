@@ -24,11 +24,15 @@ const LACKS_MS_MAX: u64 = 60_000;
 pub(crate) struct Stream {
     pub(crate) object: ObjectId,
     cluster: ClusterId,
-    term: u64,
     /// Number of the next frame.
     next: u64,
     tip: Digest,
+    /// Age and time of the frame before: neither falls within a stream, or a rebuild ends it there.
+    age: Age,
+    time_ms: u64,
     holders: Vec<Holder>,
+    /// Drives that will not take it later either.
+    pub(crate) refused: Vec<DriveId>,
     /// Frames that some holder lacks, the oldest first, each with its number.
     waiting: VecDeque<(u64, Arc<Vec<u8>>)>,
     /// True once the picture is whole.
@@ -67,11 +71,17 @@ impl Stream {
         drives: &[DriveId],
     ) -> Result<Stream, CallError> {
         let mut holders = Vec::new();
+        let mut refused = Vec::new();
         let mut why = CallError::Unreachable("no drive is up".to_owned());
         for &drive in drives {
             match calls::create(core, drive, object).await {
                 Ok(()) => holders.push(Holder { drive, next: 0, lacks_since_ms: None }),
-                Err(error) => why = error,
+                Err(error) => {
+                    if matches!(&error, CallError::Refused(refusal) if ends(refusal.reason)) {
+                        refused.push(drive);
+                    }
+                    why = error;
+                }
             }
         }
         if holders.is_empty() {
@@ -80,10 +90,12 @@ impl Stream {
         Ok(Stream {
             object,
             cluster: core.cluster.cluster,
-            term: core.term(),
             next: 0,
             tip: Digest::default(),
+            age: Age { term: core.term(), changes: 0 },
+            time_ms: 0,
             holders,
+            refused,
             waiting: VecDeque::new(),
             whole: false,
             picture_bytes: 0,
@@ -100,14 +112,16 @@ impl Stream {
         let (groups, left_out) = pack(rows);
         self.left_out += left_out;
         let last = groups.len() - 1;
+        self.age.changes = self.age.changes.max(changes);
+        self.time_ms = self.time_ms.max(time_ms);
         for (n, group) in groups.into_iter().enumerate() {
             let ends = n == last;
             let head = Head {
                 cluster: self.cluster,
                 stream: self.object,
                 number: self.next,
-                age: Age { term: self.term, changes },
-                time_ms,
+                age: self.age,
+                time_ms: self.time_ms,
                 cut: ends && part != Part::Picture,
                 whole: ends && part == Part::Last,
                 before: self.tip,
@@ -159,7 +173,10 @@ impl Stream {
             match &error {
                 None => holder.lacks_since_ms = None,
                 // The object is gone, or the drive can hold no more: it cannot go on.
-                Some(CallError::Refused(refusal)) if ends(refusal.reason) => self.drop_holder(drive),
+                Some(CallError::Refused(refusal)) if ends(refusal.reason) => {
+                    self.drop_holder(drive);
+                    self.refused.push(drive);
+                }
                 Some(_) => drop(holder.lacks_since_ms.get_or_insert(now_ms)),
             }
         }

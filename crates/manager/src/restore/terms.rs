@@ -3,7 +3,7 @@
 use braid_meta::records::schema::key;
 use braid_meta::records::tx::Tx;
 use braid_meta::rules::grants::CAPABILITY_MS;
-use braid_wire::Refusal;
+use braid_wire::{Reason, Refusal};
 
 use crate::time::AHEAD_MS;
 
@@ -16,7 +16,13 @@ pub(crate) const RESTORED_LATER_MS: u64 = AHEAD_MS + CAPABILITY_MS;
 /// Stores the next term, which is above `above` too, with a random mark, and returns both. After a restore
 /// the term is also kept as `restored_term`: see [`is_of_lost_state`].
 pub(crate) fn begin_term(tx: &mut Tx, above: u64) -> Result<(u64, u64), Refusal> {
-    let term = tx.number("term")?.max(above) + 1;
+    let last = tx.number("term")?.max(above);
+    let term = last.checked_add(1).ok_or_else(|| {
+        Refusal::new(
+            Reason::Damaged,
+            format!("term {last} was reached: no manager gave it, restore a backup"),
+        )
+    })?;
     let mark = u64::from_le_bytes(random());
     if tx.number("restored")? != 0 {
         tx.set(key::meta("restored_term"), &term);
@@ -37,4 +43,23 @@ pub(crate) fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).expect("the system gives random bytes");
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use braid_meta::records::db::Db;
+    use braid_meta::records::memory::MemoryKv;
+
+    use super::*;
+
+    #[test]
+    fn a_term_never_goes_back() {
+        let db = Db::new(Arc::new(MemoryKv::new()));
+        assert_eq!(db.write(|tx| begin_term(tx, 7)).unwrap().0, 8);
+        assert_eq!(db.write(|tx| begin_term(tx, 0)).unwrap().0, 9);
+        assert!(db.write(|tx| begin_term(tx, u64::MAX)).is_err());
+        assert_eq!(db.write(|tx| begin_term(tx, 0)).unwrap().0, 10);
+    }
 }

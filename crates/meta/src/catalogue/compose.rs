@@ -1,7 +1,7 @@
 //! Makes a manager's state of carried rows: the rows that follow from others, and what drives know of
 //! themselves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use braid_layout::{ClusterId, DriveId, FileId};
 use braid_wire::Refusal;
@@ -59,25 +59,42 @@ pub fn mark(tx: &mut Tx, seen: Age, time_ms: u64) -> Result<(), KvError> {
     Ok(())
 }
 
-/// Enters the drives' keys. A drive of which nothing is known but its record gets a key that nobody has, and
-/// may join anew. Returns the names of those.
+/// Drives that do not come back as they were, by name.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Apart {
+    /// They were not given: each has a key that nobody has, and may join anew.
+    pub unheard: Vec<String>,
+    /// They were given, and another drive has taken their place, or has their name: they are left out.
+    pub replaced: Vec<String>,
+    /// They were given and the names do not know them: they joined in the last seconds, or were removed. They
+    /// come back behind, so that nothing they hold is believed unseen.
+    pub unknown: Vec<String>,
+}
+
+/// Enters the drives' keys.
 pub fn drives(
     tx: &mut Tx,
     known: &[Known],
     mut random: impl FnMut() -> Key,
     now_ms: u64,
-) -> Result<Vec<String>, KvError> {
+) -> Result<Apart, KvError> {
     let mut by_drive: BTreeMap<DriveId, &Known> = known.iter().map(|known| (known.drive, known)).collect();
-    let mut unheard = Vec::new();
-    for (row, record) in tx.records::<DriveRecord>(&key::all(table::DRIVE), usize::MAX)? {
+    let mut apart = Apart::default();
+    let mut names = BTreeSet::new();
+    let records = tx.records::<DriveRecord>(&key::all(table::DRIVE), usize::MAX)?;
+    // Without any record all drives are alike, and what they hold is all that there is.
+    let without_records = records.is_empty();
+    for (row, record) in records {
         if record.replaced_by != DriveId(0) {
+            apart.replaced.extend(by_drive.remove(&record.drive).map(|known| known.name.clone()));
             tx.set(row, &DriveRecord { master: random(), ..record });
             continue;
         }
+        names.insert(record.name.clone());
         let Some(known) = by_drive.remove(&record.drive) else {
             let keys = DriveKeyRecord { may_rejoin: true, ..DriveKeyRecord::FIRST };
             tx.set(key::drive_key(record.drive), &keys);
-            unheard.push(record.name.clone());
+            apart.unheard.push(record.name.clone());
             tx.set(row, &DriveRecord { master: random(), ..record });
             continue;
         };
@@ -87,8 +104,14 @@ pub fn drives(
         tx.set(row, &DriveRecord { master, confirmed: true, instance, stored, ..record });
         key_number(tx, known);
     }
-    // Drives that had joined in the last seconds.
     for known in by_drive.into_values() {
+        if !names.insert(known.name.clone()) {
+            apart.replaced.push(known.name.clone());
+            continue;
+        }
+        if !without_records {
+            apart.unknown.push(known.name.clone());
+        }
         let record = DriveRecord {
             drive: known.drive,
             name: known.name.clone(),
@@ -105,12 +128,12 @@ pub fn drives(
             stored: known.instance,
             start: 0,
             log: 0,
-            behind: false,
+            behind: !without_records,
         };
         tx.set(key::drive(known.drive), &record);
         key_number(tx, known);
     }
-    Ok(unheard)
+    Ok(apart)
 }
 
 fn key_number(tx: &mut Tx, known: &Known) {
@@ -173,5 +196,65 @@ pub fn names(tx: &Tx) -> Result<Names, KvError> {
             Some((last, _)) if rows.len() == PAGE => from = [last.as_slice(), &[0]].concat(),
             _ => return Ok(names),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::records::db::Db;
+    use crate::records::memory::MemoryKv;
+    use crate::rules::drives::examples::record;
+
+    fn known(drive: u128, name: &str) -> Known {
+        Known {
+            drive: DriveId(drive),
+            name: name.to_owned(),
+            master: Key::new([7; 32]),
+            key_number: 1,
+            instance: 3,
+            directory: "/d".to_owned(),
+            seen: Age::default(),
+        }
+    }
+
+    #[test]
+    fn without_any_record_the_drives_that_are_given_are_members() {
+        let db = Db::new(Arc::new(MemoryKv::new()));
+        let given = [known(1, "d1")];
+        let apart = db.write(move |tx| Ok(drives(tx, &given, || Key::new([9; 32]), 5)?)).unwrap();
+        assert_eq!(apart, Apart::default());
+        let record: DriveRecord = db.read(|tx| Ok(tx.record(&key::drive(DriveId(1)))?.unwrap())).unwrap();
+        assert!(!record.behind && record.confirmed);
+    }
+
+    #[test]
+    fn a_drive_that_was_replaced_or_is_not_in_the_names_is_no_full_member() {
+        let db = Db::new(Arc::new(MemoryKv::new()));
+        let given = [known(1, "d1"), known(2, "d1"), known(3, "d3"), known(4, "d1")];
+        let apart = db
+            .write(move |tx| {
+                tx.set(key::drive(DriveId(1)), &record(1, "d1"));
+                let replaced = DriveRecord { replaced_by: DriveId(1), ..record(2, "d1") };
+                tx.set(key::drive(DriveId(2)), &replaced);
+                Ok(drives(tx, &given, || Key::new([9; 32]), 5)?)
+            })
+            .unwrap();
+        assert_eq!(apart.replaced, ["d1", "d1"]);
+        assert_eq!(apart.unknown, ["d3"]);
+        assert!(apart.unheard.is_empty());
+        db.read(|tx| {
+            let of = |drive| tx.record::<DriveRecord>(&key::drive(DriveId(drive)));
+            let one = of(1)?.unwrap();
+            assert_eq!((one.master.secret(), one.confirmed), (&[7; 32], true));
+            let two = of(2)?.unwrap();
+            assert_eq!((two.replaced_by, two.master.secret()), (DriveId(1), &[9; 32]));
+            assert!(of(3)?.unwrap().behind);
+            assert!(of(4)?.is_none(), "its name is another's");
+            Ok(())
+        })
+        .unwrap();
     }
 }

@@ -5,13 +5,16 @@
 //! manager, so what one drive says alone cannot be proved; what two say alike is taken for certain.
 //!
 //! - Of one stream the version that most drives hold counts. The others are *altered*, and named with the
-//!   first frame that differs. If as many say one thing as another, nothing is decided.
+//!   first frame that differs. Only drives that have that frame count. If as many say one thing as another,
+//!   nothing is decided.
 //! - Of several streams the newest counts, by term and changes. But a word that stands alone, and is more
 //!   than [`ALONE_MS`] ahead of what two drives agree on, is not believed unless it is asked for: the others
 //!   may be old copies, or this one may lie.
+//!   Nearer than that the word is left out, and said.
 //! - What one drive has beyond what two agree on is the *tail*: the last seconds before the manager was lost.
 //!   It is taken, and said to be uncertain.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use braid_layout::{DriveId, ObjectId};
@@ -93,6 +96,18 @@ pub struct Verdict {
     pub faults: Vec<(DriveId, Fault)>,
 }
 
+impl Verdict {
+    /// Returns true if at least two drives say all of it, and no drive says what is newer.
+    pub fn is_certain(&self) -> bool {
+        self.agreed > 0 && self.tail.is_none() && !self.leaves_out()
+    }
+
+    /// Returns true if what one drive alone says is newer, and is left out.
+    pub fn leaves_out(&self) -> bool {
+        self.faults.iter().any(|(_, fault)| matches!(fault, Fault::Alone { .. }))
+    }
+}
+
 /// Reason for which nothing is believed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Undecided {
@@ -117,6 +132,12 @@ impl Group<'_> {
     /// Last frame that two drives hold alike.
     fn agreed(&self) -> Option<usize> {
         self.words.get(1).map(|(_, end)| *end)
+    }
+
+    /// Returns true if one drive has frames beyond those. Their heads are that drive's word: whether there
+    /// are any is told by their place alone.
+    fn has_tail(&self) -> bool {
+        self.agreed().is_some_and(|agreed| agreed < self.longest().1)
     }
 
     fn newest(&self) -> Seen {
@@ -147,21 +168,9 @@ pub fn judge(words: &[Word], trust: &Trust) -> Result<Verdict, Undecided> {
         }
     }
     for (stream, words) in streams {
-        let mut versions = versions(words);
-        let first = versions.remove(0);
-        for other in &versions {
-            let frame = differs(&first, other);
-            let drives = other.drives();
-            if other.words.len() == first.words.len() {
-                splits.push((
-                    first.newest().age.max(other.newest().age),
-                    Undecided::Split { stream, frame, one: first.drives(), other: drives },
-                ));
-            } else {
-                faults.extend(drives.into_iter().map(|drive| (drive, Fault::Altered { frame })));
-            }
-        }
-        groups.push(first);
+        let (group, split) = version(stream, words, &mut faults);
+        groups.push(group);
+        splits.extend(split);
     }
     let chosen = choose(&groups, trust, &mut faults)?;
     let split = splits.into_iter().find(|(age, _)| *age >= chosen.newest().age);
@@ -183,15 +192,21 @@ fn choose<'a, 'b>(
         return Ok(newest);
     };
     let said = agreed.newest_agreed().unwrap_or_else(|| agreed.newest());
-    let loudest = if newest.newest().age > agreed.newest().age { newest } else { agreed };
-    let ahead_ms = loudest.newest().time_ms.saturating_sub(said.time_ms);
-    if loudest.newest().age > said.age && ahead_ms > ALONE_MS {
+    let taken = if trust.agreed_only { said } else { agreed.newest() };
+    let is_newer = !std::ptr::eq(newest, agreed) && newest.newest().age > taken.age;
+    for loudest in [agreed.has_tail().then_some(agreed), is_newer.then_some(newest)].into_iter().flatten() {
+        let ahead_ms = loudest.newest().time_ms.saturating_sub(said.time_ms);
+        let is_far = ahead_ms > ALONE_MS;
         let drive = loudest.longest().0.drive;
-        if !trust.agreed_only {
+        if is_far && !trust.agreed_only {
             let others = agreed.drives().into_iter().filter(|other| *other != drive).collect();
             return Err(Undecided::Alone { drive, ahead_ms, others });
         }
-        faults.push((drive, Fault::Alone { ahead_ms }));
+        // A tail of the same stream is taken, or left out because that is asked for; another stream is left
+        // out.
+        if is_far || is_newer && std::ptr::eq(loudest, newest) {
+            faults.push((drive, Fault::Alone { ahead_ms }));
+        }
     }
     // While a new stream is begun, what changes goes into the old one too: it is as new.
     Ok(agreed)
@@ -206,7 +221,8 @@ fn verdict(
     let (word, longest) = chosen.longest();
     let end = if trust.agreed_only { chosen.agreed().unwrap_or(longest) } else { longest };
     let last = word.frames[end];
-    let tail = chosen.newest_agreed().filter(|said| said.age < last.age).map(|said| {
+    let tail = chosen.agreed().filter(|agreed| *agreed < end).map(|agreed| {
+        let said = word.frames[agreed];
         let changes = last.age.changes.saturating_sub(said.age.changes);
         (changes, last.time_ms.saturating_sub(said.time_ms))
     });
@@ -236,39 +252,42 @@ fn verdict(
     })
 }
 
-/// Groups words of one stream by what they say; the largest group first, then the longest.
-fn versions<'a>(mut words: Vec<(&'a Word, usize)>) -> Vec<Group<'a>> {
-    words.sort_by_key(|(word, end)| (std::cmp::Reverse(*end), word.drive));
-    let with = |seed: (&'a Word, usize), of: &[(&'a Word, usize)]| -> Vec<(&'a Word, usize)> {
-        of.iter().copied().filter(|other| agree(seed, *other)).collect()
-    };
-    let mut groups = Vec::new();
-    while let Some(first) = words.first() {
-        let mut best = with(*first, &words);
-        for seed in &words {
-            let group = with(*seed, &words);
-            // A short word agrees with several long ones that may contradict each other.
-            if group.len() > best.len() && group.iter().all(|word| agree(group[0], *word)) {
-                best = group;
+/// The version of a stream that most drives hold, and the first frame about which nothing is decided. At each
+/// frame only the words that have it count: a short one agrees with all versions, and tells nothing of which
+/// is true.
+fn version<'a>(
+    stream: ObjectId,
+    mut words: Vec<(&'a Word, usize)>,
+    faults: &mut Vec<(DriveId, Fault)>,
+) -> (Group<'a>, Option<(Age, Undecided)>) {
+    words.sort_by_key(|(word, end)| (Reverse(*end), word.drive));
+    let drives = |words: &[(&Word, usize)]| words.iter().map(|(word, _)| word.drive).collect::<Vec<_>>();
+    let age = |words: &[(&Word, usize)]| words.first().map(|(word, end)| word.frames[*end].age);
+    let drive = |words: &[(&Word, usize)]| words.first().map(|(word, _)| word.drive);
+    let frames = words.first().map_or(0, |(_, end)| *end + 1);
+    let mut split = None;
+    for n in 0..frames {
+        let mut said: BTreeMap<Digest, Vec<(&Word, usize)>> = BTreeMap::new();
+        for word in words.iter().filter(|(_, end)| *end >= n) {
+            said.entry(word.0.frames[n].digest).or_default().push(*word);
+        }
+        let mut said: Vec<Vec<(&Word, usize)>> = said.into_values().collect();
+        said.sort_by_key(|words| (Reverse((words.len(), age(words))), drive(words)));
+        let frame = u64::try_from(n).unwrap_or(u64::MAX);
+        let mut said = said.into_iter();
+        let Some(most) = said.next() else { break };
+        for other in said {
+            words.retain(|(word, _)| !other.iter().any(|(gone, _)| gone.drive == word.drive));
+            let others = drives(&other);
+            if other.len() < most.len() {
+                faults.extend(others.into_iter().map(|drive| (drive, Fault::Altered { frame })));
+            } else if split.is_none() {
+                let newest = age(&most).max(age(&other)).unwrap_or_default();
+                split = Some((newest, Undecided::Split { stream, frame, one: drives(&most), other: others }));
             }
         }
-        words.retain(|(word, _)| !best.iter().any(|(taken, _)| taken.drive == word.drive));
-        groups.push(Group { words: best });
     }
-    groups.sort_by_key(|group| std::cmp::Reverse((group.words.len(), group.newest().age)));
-    groups
-}
-
-fn agree(one: (&Word, usize), other: (&Word, usize)) -> bool {
-    let end = one.1.min(other.1);
-    one.0.frames[end].digest == other.0.frames[end].digest
-}
-
-/// The first frame that differs.
-fn differs(one: &Group<'_>, other: &Group<'_>) -> u64 {
-    let pairs = one.longest().0.frames.iter().zip(&other.longest().0.frames);
-    let first = pairs.take_while(|(one, other)| one.digest == other.digest).count();
-    u64::try_from(first).unwrap_or(u64::MAX)
+    (Group { words }, split)
 }
 
 fn damaged(words: &[Word]) -> Vec<(DriveId, Fault)> {
@@ -324,6 +343,21 @@ mod tests {
         assert_eq!((agreed.frames, agreed.agreed, agreed.tail), (3, 3, None));
     }
 
+    /// Whoever writes a frame alone also writes its age and time.
+    #[test]
+    fn frames_of_one_drive_are_a_tail_whatever_their_heads_say() {
+        let mut liar = word(2, 5, "abcd");
+        liar.frames[3].age = Age { term: 0, changes: 0 };
+        liar.frames[3].time_ms = 0;
+        let words = [word(1, 5, "abc"), liar, word(3, 5, "abc")];
+        let verdict = decide(&words).unwrap();
+        assert_eq!((verdict.frames, verdict.agreed, verdict.tail), (4, 3, Some((0, 0))));
+        let mut words = words;
+        words[1].frames[3].time_ms = 2000 + ALONE_MS + 1;
+        let refused = decide(&words);
+        assert!(matches!(refused, Err(Undecided::Alone { drive: DriveId(2), .. })), "{refused:?}");
+    }
+
     #[test]
     fn one_that_lies_is_outvoted_and_named() {
         let verdict = decide(&[word(1, 5, "abcd"), word(2, 5, "aXcdefg"), word(3, 5, "abcd")]).unwrap();
@@ -343,6 +377,27 @@ mod tests {
         assert_eq!(decide(&words), Err(split));
         let named = judge(&words, &Trust { believe: Some(DriveId(2)), ..Trust::default() }).unwrap();
         assert_eq!((named.drive, named.agreed), (DriveId(2), 0));
+    }
+
+    /// A short word agrees with both: it is no vote for either.
+    #[test]
+    fn only_drives_that_have_the_frame_which_differs_count() {
+        let mut words = vec![word(1, 5, "abcX"), word(2, 5, "abcY"), word(3, 5, "abc"), word(4, 5, "ab")];
+        let decided = decide(&words);
+        let Err(Undecided::Split { frame: 3, one, other, .. }) = decided else { panic!("{decided:?}") };
+        assert_eq!(BTreeSet::from_iter([one, other].concat()), BTreeSet::from([DriveId(1), DriveId(2)]));
+        words.push(word(5, 5, "abcY"));
+        let verdict = decide(&words).unwrap();
+        assert_eq!((verdict.frames, verdict.agreed), (4, 4));
+        assert_eq!(verdict.faults, [(DriveId(1), Fault::Altered { frame: 3 })]);
+    }
+
+    /// Two that contradict each other later say the same up to there, as two others say otherwise.
+    #[test]
+    fn what_contradicts_itself_later_counts_where_it_agrees() {
+        let words = [word(1, 5, "abX"), word(2, 5, "abX"), word(3, 5, "abcY"), word(4, 5, "abcZ")];
+        let decided = decide(&words);
+        assert!(matches!(decided, Err(Undecided::Split { frame: 2, .. })), "{decided:?}");
     }
 
     #[test]
@@ -368,10 +423,21 @@ mod tests {
 
     #[test]
     fn a_stream_that_is_just_begun_does_not_replace_the_one_that_two_hold() {
-        let begun = later(1, 6, "a", 3000);
-        let words = [word(1, 5, "abcd"), word(2, 5, "abcd"), begun, later(2, 6, "ab", 3000)];
+        let begun = later(1, 6, "a", 2000);
+        let words = [word(1, 5, "abcd"), word(2, 5, "abcd"), begun, later(2, 6, "ab", 2000)];
         let verdict = decide(&words).unwrap();
-        assert_eq!((verdict.stream, verdict.agreed), (ObjectId(5), 4));
+        assert_eq!((verdict.stream, verdict.agreed, verdict.is_certain()), (ObjectId(5), 4, true));
+    }
+
+    #[test]
+    fn a_newer_stream_of_one_drive_is_left_out_and_said() {
+        let words = [word(1, 5, "abcd"), word(2, 5, "abcd"), later(2, 6, "abc", 3000)];
+        for agreed_only in [false, true] {
+            let verdict = judge(&words, &Trust { agreed_only, ..Trust::default() }).unwrap();
+            assert_eq!((verdict.stream, verdict.agreed, verdict.tail), (ObjectId(5), 4, None));
+            assert_eq!(verdict.faults, [(DriveId(2), Fault::Alone { ahead_ms: 2000 })]);
+            assert!(!verdict.is_certain());
+        }
     }
 
     #[test]

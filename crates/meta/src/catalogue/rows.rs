@@ -5,6 +5,7 @@
 //! counts), what ends with the manager (operations, sessions of locks), the states of keys, and the time,
 //! which each frame has. Of the cluster and of drives the keys are zeros.
 
+use braid_layout::DriveId;
 use braid_wire::capability::Key;
 
 use crate::records::schema::{ClusterRecord, DriveRecord, decode, encode, key, table};
@@ -51,10 +52,16 @@ pub fn carried(row: &[u8], value: Option<&[u8]>) -> Option<Option<Vec<u8>>> {
     Some(Some(bytes))
 }
 
-/// Returns true if a change of the row is worth a frame of its own. The others, which follow from writing to
-/// drives, go along with the next.
-pub fn is_worth_a_frame(row: &[u8]) -> bool {
-    !matches!(row.first(), Some(&(table::DRIVE | table::RECEIPT)))
+/// Returns true if a change of the row is worth a frame of its own: its value, or `None` if it is deleted.
+/// Log positions, which follow from writing to drives, go along with the next. But a drive that is behind,
+/// or removed, must be so after a rebuild too.
+pub fn is_worth_a_frame(row: &[u8], value: Option<&[u8]>) -> bool {
+    match (row.first(), value) {
+        (Some(&table::RECEIPT), _) => false,
+        (Some(&table::DRIVE), Some(value)) => decode::<DriveRecord>(row, value)
+            .is_ok_and(|record| record.behind || record.replaced_by != DriveId(0)),
+        _ => true,
+    }
 }
 
 /// The key from which a scan of all rows goes on: long tables that are not carried are passed over.
@@ -83,7 +90,7 @@ fn is_carried(row: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use braid_layout::{ClusterId, DriveId, FileId};
+    use braid_layout::{ClusterId, FileId};
 
     use super::*;
     use crate::rules::drives::examples::record;
@@ -124,6 +131,17 @@ mod tests {
         for row in [key::columns(1, 2), key::drive_count(DriveId(1)), key::meta("time"), Vec::new()] {
             assert_eq!(carried(&row, Some(b"x")), None, "{row:?}");
         }
-        assert!(is_worth_a_frame(&row) && !is_worth_a_frame(&key::drive(DriveId(1))));
+    }
+
+    #[test]
+    fn of_a_drives_record_that_it_is_behind_replaced_or_gone_makes_a_frame_and_log_positions_do_not() {
+        let row = key::drive(DriveId(3));
+        let is_worth = |record: DriveRecord| is_worth_a_frame(&row, Some(&encode(&record)));
+        assert!(!is_worth(DriveRecord { log: 77, ..record(3, "d3") }));
+        assert!(is_worth(DriveRecord { behind: true, ..record(3, "d3") }));
+        assert!(is_worth(DriveRecord { replaced_by: DriveId(4), ..record(3, "d3") }));
+        assert!(is_worth_a_frame(&row, None));
+        assert!(!is_worth_a_frame(&key::receipt(DriveId(3)), Some(b"1")));
+        assert!(is_worth_a_frame(&key::entry(FileId(2), b"f"), Some(b"x")));
     }
 }

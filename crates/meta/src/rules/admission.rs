@@ -120,7 +120,7 @@ impl Admissions {
             if record.stored == record.instance && record.start != 0 {
                 known.end(record.start);
             }
-            record.instance = record.instance.max(beat.instance) + 1;
+            record.instance = record.instance.max(beat.instance).saturating_add(1);
             record.start = beat.start;
             known.rival = None;
         } else if !is_late {

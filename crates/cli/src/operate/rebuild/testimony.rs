@@ -13,12 +13,13 @@ use braid_wire::capability::Key;
 use braid_wire::checksum::RunningCrc;
 use serde::{Deserialize, Serialize};
 
-use super::witness::{DirectoryWitness, Who};
+use super::witness::Who;
 
 const MAGIC: [u8; 8] = *b"BRAIDTS\x01";
 const END: u8 = 0;
 const FRAME: u8 = 1;
 const COMPONENT: u8 = 2;
+const UNREADABLE: u8 = 3;
 /// Most bytes of a frame, or of the head.
 const PART_BYTES_MAX: u32 = 16 << 20;
 
@@ -38,7 +39,7 @@ struct Head {
 }
 
 /// Writes all that a drive can tell, readable to its owner only. Returns the file's length.
-pub(super) fn write(path: &Path, witness: &DirectoryWitness) -> io::Result<u64> {
+pub(super) fn write(path: &Path, witness: &(impl Witness + Who)) -> io::Result<u64> {
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     let written = write_to(BufWriter::new(file), witness);
     if written.is_err() {
@@ -47,7 +48,7 @@ pub(super) fn write(path: &Path, witness: &DirectoryWitness) -> io::Result<u64> 
     written
 }
 
-fn write_to(file: BufWriter<File>, witness: &DirectoryWitness) -> io::Result<u64> {
+fn write_to(file: BufWriter<File>, witness: &(impl Witness + Who)) -> io::Result<u64> {
     let known = witness.known();
     let head = Head {
         cluster: format!("{:032x}", witness.cluster().0),
@@ -67,10 +68,14 @@ fn write_to(file: BufWriter<File>, witness: &DirectoryWitness) -> io::Result<u64
     out.write_all(&length(&head)?.to_le_bytes())?;
     out.write_all(&head)?;
     for stream in witness.streams().map_err(io::Error::other)? {
-        for number in 0.. {
-            // What cannot be read ends the stream, as it does where it is read in place.
-            let Ok(Some(bytes)) = witness.frame(stream, number) else { break };
-            out.write_all(&[FRAME])?;
+        for number in 0..witness.frames(stream).map_err(io::Error::other)? {
+            // A missing one is told by those after it.
+            let (kind, bytes) = match witness.frame(stream, number) {
+                Ok(Some(bytes)) => (FRAME, bytes),
+                Ok(None) => continue,
+                Err(why) => (UNREADABLE, why.into_bytes()),
+            };
+            out.write_all(&[kind])?;
             out.write_all(&stream.0.to_le_bytes())?;
             out.write_all(&number.to_le_bytes())?;
             out.write_all(&length(&bytes)?.to_le_bytes())?;
@@ -94,14 +99,24 @@ fn write_to(file: BufWriter<File>, witness: &DirectoryWitness) -> io::Result<u64
     Ok(bytes)
 }
 
+/// A frame in the file.
+enum Part {
+    Frame {
+        offset: u64,
+        bytes: u32,
+    },
+    /// The drive could not read it, for this reason.
+    Unreadable(String),
+}
+
 /// A testimony in a file.
 pub(super) struct FileWitness {
     file: File,
     cluster: ClusterId,
     known: Known,
     manager: Option<String>,
-    /// Offset and length of each frame, by stream and number.
-    frames: BTreeMap<(ObjectId, u64), (u64, u32)>,
+    /// The frames, by stream and number.
+    frames: BTreeMap<(ObjectId, u64), Part>,
     components: Vec<FileId>,
 }
 
@@ -121,12 +136,17 @@ impl FileWitness {
         loop {
             match input.array::<1>()? {
                 [END] => break,
-                [FRAME] => {
+                [kind @ (FRAME | UNREADABLE)] => {
                     let stream = ObjectId(u64::from_le_bytes(input.array()?));
                     let number = u64::from_le_bytes(input.array()?);
                     let bytes = input.length()?;
-                    frames.insert((stream, number), (input.at, bytes));
-                    input.bytes(bytes)?;
+                    let offset = input.at;
+                    let contents = input.bytes(bytes)?;
+                    let part = match kind {
+                        FRAME => Part::Frame { offset, bytes },
+                        _ => Part::Unreadable(String::from_utf8_lossy(&contents).into_owned()),
+                    };
+                    frames.insert((stream, number), part);
                 }
                 [COMPONENT] => components.push(FileId(u64::from_le_bytes(input.array()?))),
                 [other] => return Err(damaged(&format!("it has a part of kind {other}, which is unknown"))),
@@ -174,11 +194,21 @@ impl Witness for FileWitness {
         Ok(streams)
     }
 
+    fn frames(&self, stream: ObjectId) -> Result<u64, String> {
+        let last = self.frames.range((stream, 0)..=(stream, u64::MAX)).next_back();
+        Ok(last.map_or(0, |((_, number), _)| number.saturating_add(1)))
+    }
+
     fn frame(&self, stream: ObjectId, number: u64) -> Result<Option<Vec<u8>>, String> {
-        let Some((at, length)) = self.frames.get(&(stream, number)).copied() else { return Ok(None) };
-        let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
-        self.file.read_exact_at(&mut bytes, at).map_err(|error| error.to_string())?;
-        Ok(Some(bytes))
+        match self.frames.get(&(stream, number)) {
+            None => Ok(None),
+            Some(Part::Unreadable(why)) => Err(why.clone()),
+            Some(Part::Frame { offset, bytes }) => {
+                let mut frame = vec![0; usize::try_from(*bytes).unwrap_or(0)];
+                self.file.read_exact_at(&mut frame, *offset).map_err(|error| error.to_string())?;
+                Ok(Some(frame))
+            }
+        }
     }
 
     fn components(&self, each: &mut dyn FnMut(Component)) -> Result<(), String> {
@@ -266,5 +296,66 @@ impl<R: Read> SummedInput<R> {
         self.crc.update(bytes);
         self.at += u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Fake(Known);
+
+    impl Who for Fake {
+        fn manager(&self) -> Option<&str> {
+            None
+        }
+    }
+
+    impl Witness for Fake {
+        fn cluster(&self) -> ClusterId {
+            ClusterId(0xc1)
+        }
+        fn known(&self) -> &Known {
+            &self.0
+        }
+        fn streams(&self) -> Result<Vec<ObjectId>, String> {
+            Ok(vec![ObjectId(5)])
+        }
+        fn frames(&self, _: ObjectId) -> Result<u64, String> {
+            Ok(4)
+        }
+        fn frame(&self, _: ObjectId, number: u64) -> Result<Option<Vec<u8>>, String> {
+            match number {
+                0 | 3 => Ok(Some(vec![7; 9])),
+                1 => Ok(None),
+                _ => Err("the unit is damaged".to_owned()),
+            }
+        }
+        fn components(&self, _: &mut dyn FnMut(Component)) -> Result<(), String> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_frame_that_is_missing_or_cannot_be_read_is_so_in_the_file_too() {
+        let known = Known {
+            drive: DriveId(1),
+            name: "d1".to_owned(),
+            master: Key::new([3; 32]),
+            key_number: 1,
+            instance: 1,
+            directory: String::new(),
+            seen: Age::default(),
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("d1.testimony");
+        write(&path, &Fake(known.clone())).unwrap();
+        let read = FileWitness::open(&path).unwrap();
+        let stream = ObjectId(5);
+        assert_eq!(read.frames(stream), Ok(4));
+        for number in 0..5 {
+            let there = if number < 4 { Fake(known.clone()).frame(stream, number) } else { Ok(None) };
+            assert_eq!(read.frame(stream, number), there, "{number}");
+        }
     }
 }

@@ -57,6 +57,10 @@ impl Witness for DirectoryWitness {
         self.told.objects(PARTITION).map_err(|error| error.to_string())
     }
 
+    fn frames(&self, stream: ObjectId) -> Result<u64, String> {
+        self.told.units(PARTITION, stream).map_err(|error| error.to_string())
+    }
+
     fn frame(&self, stream: ObjectId, number: u64) -> Result<Option<Vec<u8>>, String> {
         self.told.unit(PARTITION, stream, number).map_err(|error| error.to_string())
     }
