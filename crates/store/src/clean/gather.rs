@@ -189,11 +189,12 @@ impl MoveRun {
     }
 }
 
-/// Roughly the bytes that the record of a move takes on the disk, with a payload of `bytes` in so many pieces.
+/// Roughly the bytes that the record of a move takes on the disk, with a payload of `bytes` in so many
+/// pieces.
 pub(crate) fn disk_bytes(bytes: u64, pieces: usize) -> u64 {
     let pieces = u64::try_from(pieces).unwrap_or(u64::MAX);
-    // A checksum for each block, also where pieces meet inside one, and the subjects of the preceding records if
-    // several share a page.
+    // A checksum for each block, also where pieces meet inside one, and the subjects of the preceding records
+    // if several share a page.
     let before = if bytes < 4096 { (TOGETHER_MAX - 1) * subject::BYTES } else { 0 };
     let fixed = u64::try_from(FIXED_BYTES + before).expect("small");
     let header = fixed + 16 * pieces + 4 * (bytes / 4096 + 2);
