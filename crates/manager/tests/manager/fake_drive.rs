@@ -71,6 +71,11 @@ pub(crate) struct FakeState {
     pub(crate) lost_records: bool,
     /// The refusal of the drive to all requests for a still.
     pub(crate) no_stills: Option<Reason>,
+    /// True if the drive refuses frames of the catalogue of names.
+    pub(crate) no_names: bool,
+    /// Streams of the catalogue that are there, and the number of those that were ever made.
+    pub(crate) streams: BTreeSet<ObjectId>,
+    pub(crate) streams_made: usize,
 }
 
 /// A drive: identity and state, with or without a running process.
@@ -253,10 +258,10 @@ impl FakeDrive {
 
     fn carry_out(&self, verified: &Verified) -> (Generation, DriveReply) {
         let capability = &verified.capability;
-        if let Some(reply) = of_catalogue(verified) {
+        let mut state = self.state();
+        if let Some(reply) = of_catalogue(&mut state, verified) {
             return (Generation(1), reply);
         }
-        let mut state = self.state();
         state.carried_out.push(verified.request.name());
         let place = (capability.partition, capability.object);
         let done = || DriveReply::from(braid_wire::data::Done {});
@@ -351,13 +356,26 @@ impl FakeDrive {
     }
 }
 
-/// The answer to a request about the catalogue of names, of which a fake drive keeps nothing.
-fn of_catalogue(verified: &Verified) -> Option<DriveReply> {
+/// The answer to a request about the catalogue of names, of which a fake drive keeps the streams without
+/// their frames.
+fn of_catalogue(state: &mut FakeState, verified: &Verified) -> Option<DriveReply> {
     let done = || DriveReply::from(braid_wire::data::Done {});
+    let stream = verified.capability.object;
     match &verified.request {
         DriveRequest::PartitionSet(set) if set.partition == PARTITION => Some(done()),
         _ if verified.capability.partition != PARTITION => None,
+        DriveRequest::StripeWrite(_) if state.no_names => {
+            Some(Refusal::new(Reason::Full, "a test's drive takes no names").into())
+        }
         DriveRequest::StripeWrite(write) => Some(Written::new(write.stamp, false).into()),
+        DriveRequest::Create(_) => {
+            state.streams_made += usize::from(state.streams.insert(stream));
+            Some(done())
+        }
+        DriveRequest::Remove(_) => {
+            state.streams.remove(&stream);
+            Some(done())
+        }
         DriveRequest::List(_) => Some(ListReply { objects: Vec::new() }.into()),
         _ => Some(done()),
     }
@@ -448,8 +466,8 @@ fn answer(
     let working_key =
         |partition, epoch| drive.master.drive_key(drive.id).partition_key(partition).working_key(epoch);
     let partitions = drive.state().partitions.clone();
-    let key_epoch =
-        |partition: PartitionId| (partition.0 == 0 || partitions.contains(&partition)).then_some(1);
+    let is_there = |partition| partition == PARTITION || partitions.contains(&partition);
+    let key_epoch = |partition: PartitionId| (partition.0 == 0 || is_there(partition)).then_some(1);
     let scene = Scene {
         drive: drive.id,
         binding: hello.binding(),

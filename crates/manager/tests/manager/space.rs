@@ -133,3 +133,16 @@ async fn a_full_drive_does_not_take_the_place_of_another() {
     fill(&mut client, new, false).await;
     client.patient(replace()).await.unwrap();
 }
+
+#[tokio::test]
+async fn pictures_of_the_names_that_drives_do_not_take_leave_nothing_there() {
+    let cluster = Cluster::new(3, raid5(2)).await;
+    cluster.drives.iter().for_each(|drive| drive.state().no_names = true);
+    let mut client = cluster.manager.client().await;
+    client.create("f").await;
+    let drive = &cluster.drives[0];
+    let before = drive.state().streams_made;
+    eventually("it is tried again", || async { drive.state().streams_made >= before + 3 }).await;
+    // Perhaps one was taken before the drives refused, and is still the newest.
+    eventually("nothing is left", || async { drive.state().streams.len() <= 1 }).await;
+}
