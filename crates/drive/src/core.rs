@@ -95,6 +95,8 @@ pub(crate) struct Figures {
     pub(crate) sent_bytes: AtomicU64,
     /// Bytes that were read ahead from the disk.
     pub(crate) ahead_bytes: AtomicU64,
+    /// Bytes of those written that the manager wrote.
+    pub(crate) system_bytes: AtomicU64,
     pub(crate) written_bytes: AtomicU64,
     pub(crate) refused: AtomicU64,
 }
@@ -167,10 +169,12 @@ impl Core {
         self.calibration.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes that clients have read and written since the start.
+    /// Bytes that clients have read and written since the start. What the manager keeps here is nobody's use.
     pub(crate) fn traffic(&self) -> Traffic {
         let figures = &self.figures;
-        (figures.read_bytes.load(Ordering::Relaxed), figures.written_bytes.load(Ordering::Relaxed))
+        let written = figures.written_bytes.load(Ordering::Relaxed);
+        let by_clients = written.saturating_sub(figures.system_bytes.load(Ordering::Relaxed));
+        (figures.read_bytes.load(Ordering::Relaxed), by_clients)
     }
 
     /// Latencies of one kind of operation.

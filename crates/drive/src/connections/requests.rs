@@ -256,8 +256,7 @@ impl Requests {
         let core = self.core();
         let place = (write.at.partition, write.at.object, write.unit);
         let repairs = write.install && core.damage.is_damaged(place);
-        // What the manager keeps here is nobody's use of the drive.
-        let is_clients = flow != Flow::System;
+        let is_managers = flow == Flow::System;
         let mut write = convert::stripe_write(write, g, body);
         if repairs {
             write.standing = Standing::Repaired;
@@ -276,8 +275,11 @@ impl Requests {
                     MutationOutcome::Known { version, .. } => Written::new(version, true),
                     MutationOutcome::Counted { tip } => Written::new(tip, true),
                 };
-                if !written.already && is_clients {
+                if !written.already {
                     Figures::add(&core.figures.written_bytes, u64::from(bytes));
+                    if is_managers {
+                        Figures::add(&core.figures.system_bytes, u64::from(bytes));
+                    }
                 }
                 written.into()
             })
