@@ -21,6 +21,7 @@ use torn::Looks;
 use crate::concurrent;
 use crate::data::arithmetic::{self, Unequal};
 use crate::data::buffers::{Memory, User};
+use crate::data::recent::{At, Recent};
 use crate::error::{Error, Result};
 use crate::handle::Handle;
 use crate::peers::drive_requests::{Failure, Item, RequestOutcome, request_all};
@@ -33,6 +34,7 @@ mod cuts;
 mod doubt;
 mod failover;
 mod fill;
+mod keep;
 mod torn;
 mod unit;
 
@@ -71,6 +73,8 @@ pub(crate) struct Executor<'a> {
     filling: Option<Filling>,
     /// The rule for columns that do not answer in time; `None`: they are waited for.
     pub(crate) failover: Option<Failover>,
+    /// Content that need not be read, for a writer that is alone.
+    pub(crate) recent: Option<&'a Recent>,
 }
 
 /// A drive's answer to a read, without the bytes.
@@ -151,6 +155,7 @@ impl<'a> Executor<'a> {
             over_damage: false,
             filling: None,
             failover: None,
+            recent: None,
         })
     }
 
@@ -373,14 +378,18 @@ impl<'a> Executor<'a> {
         }
         let ranges: Vec<MemoryRange> = requests.iter().map(|(.., into, _)| *into).collect();
         let split = self.memory.split(&[], &ranges).map_err(|error| self.handle.plan_error(&error))?;
-        let asked = requests
-            .into_iter()
-            .zip(split.outputs)
-            .map(|((column, id, stripe, into, request), bytes)| {
-                let item = Item { request: request.into(), payload: &[], into: bytes };
-                Asked { column, id: Some(id), stripe, into: Some(into), item }
-            })
-            .collect();
+        let mut asked = Vec::with_capacity(requests.len());
+        for ((column, id, stripe, into, request), bytes) in requests.into_iter().zip(split.outputs) {
+            let at = At::of(&self.view, self.set.segment, stripe);
+            if let Some(recent) = self.recent.filter(|_| request.want == data::Want::Newest)
+                && let Some(known) = recent.read(&at, column, &(request.from..request.to), bytes)
+            {
+                self.arrived[id.index()] = Some(known);
+                continue;
+            }
+            let item = Item { request: request.into(), payload: &[], into: bytes };
+            asked.push(Asked { column, id: Some(id), stripe, into: Some(into), item });
+        }
         let outcomes = ask_drives(self.handle, &self.view, self.set.segment, asked, self.failover).await;
         let joining = self.view.segments[self.set.segment].joining;
         let mut holes = Vec::new();

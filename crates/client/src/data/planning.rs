@@ -85,6 +85,15 @@ impl Handle {
         })
     }
 
+    /// The bytes of the whole stripes that a chunk is cut from.
+    pub(crate) fn set_around(&self, view: &FileView, chunk: &SegmentChunk) -> Range<u64> {
+        let layout = &view.layout.segments()[chunk.segment];
+        let stripes = self.stripes_per_set(view, chunk.segment);
+        let first = layout.stripe_at(chunk.range.start).0 / stripes * stripes;
+        let last = first.saturating_add(stripes - 1);
+        layout.stripe_range(Stripe(first)).start..layout.stripe_range(Stripe(last)).end
+    }
+
     /// The number of stripes in a plan set: about `set_bytes`, at least one.
     pub(crate) fn stripes_per_set(&self, view: &FileView, segment: usize) -> u64 {
         let shape = view.layout.segments()[segment].shape;

@@ -25,11 +25,15 @@ impl Scratch {
     /// A piece of exactly this length.
     pub(crate) fn take(&self, bytes: usize) -> Vec<u8> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = free.pieces.iter().rposition(|piece| piece.len() == bytes);
+        // One that is a little longer serves too: lengths of parts of units are seldom the same.
+        let fits = |piece: &Vec<u8>| piece.capacity() >= bytes && piece.capacity() / 2 <= bytes;
+        let same = free.pieces.iter().rposition(|piece| piece.len() == bytes);
+        let found = same.or_else(|| free.pieces.iter().rposition(fits));
         let piece = found.map(|index| free.pieces.swap_remove(index));
-        free.bytes -= piece.as_ref().map_or(0, Vec::len);
+        free.bytes -= piece.as_ref().map_or(0, Vec::capacity);
         drop(free);
-        let mut piece = piece.unwrap_or_else(|| vec![0; bytes]);
+        let mut piece = piece.unwrap_or_else(|| Vec::with_capacity(bytes));
+        piece.resize(bytes, 0);
         if cfg!(debug_assertions) {
             piece.fill(0xdb);
         }
@@ -41,11 +45,11 @@ impl Scratch {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         for piece in pieces {
             // Many pieces of another size are evicted by those in use now.
-            while free.bytes + piece.len() > KEPT_BYTES_MAX && !free.pieces.is_empty() {
-                free.bytes -= free.pieces.remove(0).len();
+            while free.bytes + piece.capacity() > KEPT_BYTES_MAX && !free.pieces.is_empty() {
+                free.bytes -= free.pieces.remove(0).capacity();
             }
-            if piece.len() <= KEPT_BYTES_MAX {
-                free.bytes += piece.len();
+            if piece.capacity() <= KEPT_BYTES_MAX {
+                free.bytes += piece.capacity();
                 free.pieces.push(piece);
             }
         }
@@ -62,7 +66,11 @@ mod tests {
         let piece = scratch.take(4096);
         let address = piece.as_ptr();
         scratch.give_back([piece]);
-        assert_eq!(scratch.take(512).len(), 512, "another length is another piece");
+        assert_eq!(scratch.take(512).len(), 512, "a much shorter one is another piece");
+        let mut piece = scratch.take(4000);
+        assert_eq!((piece.as_ptr(), piece.len()), (address, 4000), "it is long enough");
+        piece.resize(4000, 0);
+        scratch.give_back([piece]);
         let again = scratch.take(4096);
         assert_eq!(again.as_ptr(), address);
         scratch.give_back((0..20).map(|_| vec![0; 8 << 20]));

@@ -28,11 +28,21 @@ impl Stripes {
         loop {
             // Registered before the check, so that a release in between is not missed.
             let freed = self.freed.notified();
-            if self.try_hold(segment, &range) {
-                return HeldStripes { stripes: self, segment, range };
+            if let Some(held) = self.hold_now(segment, range.clone()) {
+                return held;
             }
             freed.await;
         }
+    }
+
+    /// Holds these stripes of the segment, all or none; `None` if one of them is held.
+    pub(crate) fn hold_now(&self, segment: usize, range: Range<u64>) -> Option<HeldStripes<'_>> {
+        self.try_hold(segment, &range).then(|| HeldStripes { stripes: self, segment, range })
+    }
+
+    /// Ends when stripes are released after this call.
+    pub(crate) fn freed(&self) -> tokio::sync::futures::Notified<'_> {
+        self.freed.notified()
     }
 
     fn try_hold(&self, segment: usize, range: &Range<u64>) -> bool {

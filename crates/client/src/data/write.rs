@@ -22,7 +22,9 @@ use braid_wire::capability::DataDirection;
 use crate::concurrent;
 use crate::config::PartWrites;
 use crate::data::buffers::User;
+use crate::data::joined::{JOINED_BYTES_MAX, Turn, Within};
 use crate::data::planning::{Patience, SegmentChunk, stripes_of};
+use crate::data::recent::At;
 use crate::data::stamps::{Begun, Content, NotNow};
 use crate::data::unit_writes::Operation;
 pub(crate) use crate::data::write_side::WriteSide;
@@ -97,7 +99,7 @@ impl Handle {
                     Written::NewLease
                 }
                 (true, Body::Buffer { .. }) => self.write_units(side, &chunk, place, data, in_vain).await?,
-                (false, _) => self.write_stripes(side, &view, &chunk, body, data).await?,
+                (false, _) => self.write_alone(side, &view, &chunk, body, data).await?,
             };
             if written == Written::Acknowledged {
                 self.give_long_turn(in_vain).await;
@@ -125,6 +127,51 @@ impl Handle {
         }
     }
 
+    /// Writes a chunk under an exclusive lease, joined with others if it has to wait for them.
+    async fn write_alone(
+        &self,
+        side: &WriteSide,
+        view: &FileView,
+        chunk: &SegmentChunk,
+        body: Body,
+        data: &[u8],
+    ) -> Result<Written> {
+        // Held to the end of the write, when the size has grown.
+        let _under_way = side.stamps.under_way();
+        let segment = chunk.segment;
+        let stripes = stripes_of(view, segment, &chunk.range);
+        let layout = &view.layout.segments()[segment];
+        let is_whole = layout.stripe_range(Stripe(stripes.start)).start == chunk.range.start
+            && layout.stripe_range(Stripe(stripes.end - 1)).end == chunk.range.end;
+        let bytes = chunk.range.end - chunk.range.start;
+        if is_whole || body == Body::Zeros || bytes > JOINED_BYTES_MAX {
+            let _held = side.stripes.hold(segment, stripes).await;
+            return self.write_stripes(side, view, chunk, body, data).await;
+        }
+        let within = Within { lease: view.lease, segment, bytes: self.set_around(view, chunk) };
+        if !side.joins.is_waiting(&within)
+            && let Some(_held) = side.stripes.hold_now(segment, stripes)
+        {
+            return self.write_stripes(side, view, chunk, body, data).await;
+        }
+        let mut member = side.joins.join(within, chunk.range.clone(), data);
+        let stripes_of = |range: &Range<u64>| stripes_of(view, segment, range);
+        match member.turn(&side.stripes, stripes_of).await {
+            Turn::Ended(true) => Ok(Written::Acknowledged),
+            // The reason concerns this write too, or it goes better alone.
+            Turn::Ended(false) => Ok(Written::NewLease),
+            Turn::Write(taken) => {
+                let all = SegmentChunk { segment, range: taken.range.clone() };
+                let written = self.write_stripes(side, view, &all, body, &taken.bytes).await?;
+                if written == Written::Acknowledged {
+                    taken.done();
+                }
+                Ok(written)
+            }
+        }
+    }
+
+    /// Writes a chunk whose stripes are held.
     async fn write_stripes(
         &self,
         side: &WriteSide,
@@ -134,10 +181,7 @@ impl Handle {
         data: &[u8],
     ) -> Result<Written> {
         let lease = view.lease;
-        // Held to the end of the write, when the size has grown.
-        let _under_way = side.stamps.under_way();
         let stripes = stripes_of(view, chunk.segment, &chunk.range);
-        let _held = side.stripes.hold(chunk.segment, stripes.clone()).await;
         let _permit = self.client.set_permit_for(chunk.range.end - chunk.range.start).await;
         let count = stripes.end - stripes.start;
         let content = if body == Body::Zeros { Content::Hole } else { Content::Bytes };
@@ -153,10 +197,13 @@ impl Handle {
             Err(NotNow::NewerLease) => return Ok(Written::NewLease),
             Err(NotNow::Broken(why)) => return Err(self.unfinished(why)),
         };
-        let prepared = self.prepare(chunk, body, data, &begun, operation.as_ref(), &mut patience).await?;
+        let prepared =
+            self.prepare(side, chunk, body, data, &begun, operation.as_ref(), &mut patience).await?;
         let Some(mut executor) = prepared else { return Ok(Written::NewLease) };
+        let follows = side.recent.begins(&chunk.range) && content == Content::Bytes;
         begun.sending();
         if let (Some((column, stripe)), Some(operation)) = (executor.unit_write(), operation) {
+            side.recent.forget(chunk.segment, &stripes);
             match self.send_unit(side, &mut executor, column, stripe, &operation, &mut patience).await {
                 Ok(UnitEnd::Settled) => {
                     begun.settle();
@@ -180,20 +227,22 @@ impl Handle {
                 Err(NotNow::NewerLease) => return Ok(Written::NewLease),
                 Err(NotNow::Broken(why)) => return Err(self.unfinished(why)),
             };
-            match self.prepare(chunk, body, data, &begun, None, &mut patience).await? {
+            match self.prepare(side, chunk, body, data, &begun, None, &mut patience).await? {
                 Some(prepared) => executor = prepared,
                 None => return Ok(Written::NewLease),
             }
             begun.sending();
         }
-        let sent = self.send(side, executor, &mut patience).await;
+        let sent = self.send(side, &mut executor, &mut patience).await;
         match &sent {
-            Ok(written) => {
+            Ok(Written::Acknowledged) => {
+                executor.keep(&side.recent, follows);
                 begun.settle();
-                if (*written, content) == (Written::Acknowledged, Content::Bytes) {
+                if content == Content::Bytes {
                     self.grown(lease, chunk.range.end);
                 }
             }
+            Ok(Written::NewLease) => begun.settle(),
             Err(error) => begun.fail(&error.to_string()),
         }
         sent
@@ -271,6 +320,7 @@ impl Handle {
     /// Returns `None` if the handle has another lease.
     async fn prepare<'a>(
         &'a self,
+        side: &'a WriteSide,
         chunk: &SegmentChunk,
         body: Body,
         data: &'a [u8],
@@ -291,6 +341,10 @@ impl Handle {
                 reach: begun.reach,
                 stamp: begun.first,
             };
+            let first = stripes_of(&view, chunk.segment, &chunk.range).start;
+            // Where the stripe's content is known, a stripe write reads nothing.
+            let unit_write =
+                unit_write.filter(|_| !side.recent.knows(&At::of(&view, chunk.segment, Stripe(first))));
             let compile = |target: &Target<'_>| match unit_write {
                 Some(operation) => braid_plan::write_cheapest(target, request.clone(), operation.number),
                 None => braid_plan::write(target, request.clone()),
@@ -303,6 +357,7 @@ impl Handle {
             };
             let user = if data.is_empty() { User::Nothing } else { User::From(data) };
             let mut executor = Executor::new(self, &view, set, user)?;
+            executor.recent = Some(&side.recent);
             let read = executor.read().await;
             if executor.saw_absent && !self.is_hole(&view).await? {
                 self.pause(patience).await?;
@@ -333,7 +388,7 @@ impl Handle {
     async fn send(
         &self,
         side: &WriteSide,
-        mut executor: Executor<'_>,
+        executor: &mut Executor<'_>,
         patience: &mut Patience,
     ) -> Result<Written> {
         let mut unmended: BTreeMap<Column, u32> = BTreeMap::new();
@@ -350,7 +405,7 @@ impl Handle {
             let writer = self.writer(side);
             let mut failed = executor.write(writer).await?;
             if failed.is_empty() {
-                if self.write_joined(&executor, writer).await? {
+                if self.write_joined(executor, writer).await? {
                     return Ok(Written::Acknowledged);
                 }
                 self.refresh(&Arc::clone(&executor.view)).await?;
@@ -363,7 +418,7 @@ impl Handle {
                 continue;
             }
             if failed.iter().all(|one| one.failure.is(Reason::Damaged)) && mended < MENDED_MAX {
-                self.mend_units(&executor, &failed, writer).await?;
+                self.mend_units(executor, &failed, writer).await?;
                 mended += 1;
                 continue;
             }

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use braid_layout::DriveId;
 use tokio::sync::RwLock;
 
+use crate::data::joined::Joins;
+use crate::data::recent::Recent;
 use crate::data::stamps::Stamps;
 use crate::data::stripes::Stripes;
 use crate::error::{Error, Result};
@@ -14,6 +16,10 @@ use crate::error::{Error, Result};
 pub(crate) struct WriteSide {
     pub(crate) stamps: Stamps,
     pub(crate) stripes: Stripes,
+    /// Small writes that wait for stripes.
+    pub(crate) joins: Joins,
+    /// Content of the stripes that are being written part by part.
+    pub(crate) recent: Recent,
     /// Reason for which the lease was lost; unset while it is not.
     pub(crate) lost: std::sync::OnceLock<String>,
     /// True if the end of the lease was requested: the answer to that tells what became of the lease.
@@ -31,6 +37,8 @@ impl WriteSide {
         WriteSide {
             stamps,
             stripes: Stripes::default(),
+            joins: Joins::default(),
+            recent: Recent::default(),
             lost: std::sync::OnceLock::new(),
             ending: AtomicBool::new(false),
             full: std::sync::OnceLock::new(),

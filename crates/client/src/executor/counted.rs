@@ -107,7 +107,7 @@ impl Executor<'_> {
 
     /// Offset in this unit of a byte of the file: 0 if the byte is before the unit, the unit's length if it
     /// is behind.
-    fn in_unit(&self, stripe: Stripe, data: u8, byte: u64) -> u32 {
+    pub(super) fn in_unit(&self, stripe: Stripe, data: u8, byte: u64) -> u32 {
         let unit = self.view.layout.segments()[self.set.segment].unit_range(stripe, data);
         u32::try_from(byte.clamp(unit.start, unit.end) - unit.start).expect("units are below 4 GiB")
     }
@@ -136,7 +136,7 @@ impl Executor<'_> {
 
     /// End of the data unit's bytes before the write, if a read of the stripe told it: the unit's own read,
     /// or one of parity.
-    fn end_before(&self, stripe: Stripe, data: u8) -> Result<Option<u32>> {
+    pub(super) fn end_before(&self, stripe: Stripe, data: u8) -> Result<Option<u32>> {
         let segment = &self.view.layout.segments()[self.set.segment];
         let reads = self.set.instructions().filter(|(_, i)| matches!(i.op, Op::Read { .. }));
         let told = reads.filter(|(_, i)| i.op.stripe() == stripe).find_map(|(plan, instruction)| {

@@ -11,6 +11,7 @@ mod keys;
 mod quotas;
 mod ranges;
 mod raw;
+mod records;
 mod removed;
 mod renewals;
 mod requests;

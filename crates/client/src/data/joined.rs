@@ -1,0 +1,364 @@
+//! Small writes that wait for the same stripes, and are made as one.
+//!
+//! A stripe has one write at a time (PROTOCOL C1). Small writes of one writer, such as records that follow
+//! one another, mostly meet in one stripe. If each waited for the round of each before it, they would be as
+//! slow as rounds are. So those that wait and touch each other are joined, as a group commit does: the first
+//! of them *leads*, and when the stripes are free, writes the bytes of all.
+//!
+//! Bytes are copied when they join: a caller may give up its write while another one makes it. The order of
+//! writes that are under way at the same time is not defined, so later ones replace bytes of earlier ones.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::{Duration, Instant};
+
+use braid_layout::Lease;
+use tokio::sync::Notify;
+
+use crate::data::stripes::{HeldStripes, Stripes};
+
+/// Longest write that joins others. Longer ones gain little by it, and cost a copy.
+pub(crate) const JOINED_BYTES_MAX: u64 = 512 << 10;
+
+/// Longest time that a leader lets those join whose last joined write has just ended.
+const REJOIN_MAX: Duration = Duration::from_micros(50);
+/// Pieces of memory that are kept for the next joined writes, and the most bytes of each.
+const SPARE_MAX: usize = 2;
+const SPARE_BYTES_MAX: usize = 16 << 20;
+
+/// The joined writes of one file that wait for their stripes.
+#[derive(Debug, Default)]
+pub(crate) struct Joins {
+    waiting: Mutex<Vec<Waiting>>,
+    /// Number of callers of the last one that was made.
+    last: AtomicUsize,
+    /// Memory for the next joined writes: fresh memory would cost page faults.
+    spare: Mutex<Vec<Vec<u8>>>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    /// Several if writes with a gap between were joined when it closed.
+    joined: Vec<Arc<Joined>>,
+    within: Within,
+    range: Range<u64>,
+    bytes: Vec<u8>,
+    /// Number of callers.
+    members: usize,
+    /// True if one of the callers waits for the stripes.
+    is_led: bool,
+}
+
+/// Where a joined write may lie.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Within {
+    /// The lease of the callers: one that has an older one must not be written under a newer.
+    pub(crate) lease: Lease,
+    pub(crate) segment: usize,
+    /// The bytes of the file that all of it must lie in.
+    pub(crate) bytes: Range<u64>,
+}
+
+/// How a joined write ends.
+#[derive(Debug, Default)]
+struct Joined {
+    /// True if its bytes are written; false if each caller must see to its own. Unset until it ends.
+    outcome: OnceLock<bool>,
+    /// Told when it ends, and when it needs another leader.
+    changed: Notify,
+}
+
+/// A caller's part of a joined write.
+pub(crate) struct Member<'a> {
+    joins: &'a Joins,
+    joined: Arc<Joined>,
+    leads: bool,
+}
+
+/// What a member does next.
+pub(crate) enum Turn<'a> {
+    /// It writes these bytes, whose stripes it holds.
+    Write(Taken<'a>),
+    /// Another member has written its bytes (true), or could not (false).
+    Ended(bool),
+}
+
+/// A joined write that has its stripes. Unless it is said to be done, each member sees to its own bytes when
+/// this is dropped.
+pub(crate) struct Taken<'a> {
+    joins: &'a Joins,
+    _held: HeldStripes<'a>,
+    pub(crate) range: Range<u64>,
+    pub(crate) bytes: Vec<u8>,
+    joined: Vec<Arc<Joined>>,
+}
+
+impl Joins {
+    /// Returns true if a joined write waits there.
+    pub(crate) fn is_waiting(&self, within: &Within) -> bool {
+        self.lock().iter().any(|one| one.within == *within)
+    }
+
+    /// Joins a waiting write whose bytes touch these, or begins one.
+    pub(crate) fn join(&self, within: Within, range: Range<u64>, bytes: &[u8]) -> Member<'_> {
+        let mut waiting = self.lock();
+        let touches = |one: &Waiting, range: &Range<u64>| {
+            one.within == within && one.range.start <= range.end && range.start <= one.range.end
+        };
+        if let Some(index) = waiting.iter().position(|one| touches(one, &range)) {
+            let mut one = waiting.swap_remove(index);
+            one.add(&range, bytes);
+            one.members += 1;
+            let joined = Arc::clone(&one.joined[0]);
+            // It may have closed a gap to another.
+            while let Some(next) = waiting.iter().position(|next| touches(next, &one.range)) {
+                let next = waiting.swap_remove(next);
+                one.add(&next.range, &next.bytes);
+                one.members += next.members;
+                one.is_led |= next.is_led;
+                one.joined.extend(next.joined);
+                self.give_back(next.bytes);
+            }
+            waiting.push(one);
+            return Member { joins: self, joined, leads: false };
+        }
+        let joined = Arc::new(Joined::default());
+        waiting.push(Waiting {
+            joined: vec![Arc::clone(&joined)],
+            within,
+            range,
+            bytes: self.memory(bytes),
+            members: 1,
+            is_led: true,
+        });
+        Member { joins: self, joined, leads: true }
+    }
+
+    /// Memory with these bytes.
+    fn memory(&self, bytes: &[u8]) -> Vec<u8> {
+        let mut memory = self.spare.lock().expect("no holder panics").pop().unwrap_or_default();
+        memory.clear();
+        memory.extend_from_slice(bytes);
+        memory
+    }
+
+    fn give_back(&self, memory: Vec<u8>) {
+        let mut spare = self.spare.lock().expect("no holder panics");
+        if spare.len() < SPARE_MAX && memory.capacity() <= SPARE_BYTES_MAX {
+            spare.push(memory);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Waiting>> {
+        self.waiting.lock().expect("no holder panics")
+    }
+}
+
+impl Waiting {
+    fn is(&self, joined: &Arc<Joined>) -> bool {
+        self.joined.iter().any(|own| Arc::ptr_eq(own, joined))
+    }
+
+    /// Adds bytes that touch those that are there.
+    fn add(&mut self, range: &Range<u64>, bytes: &[u8]) {
+        if range.start == self.range.end {
+            self.bytes.extend_from_slice(bytes);
+            self.range.end = range.end;
+            return;
+        }
+        let at = |offset: u64, start: u64| usize::try_from(offset - start).expect("it is part of a buffer");
+        let all = self.range.start.min(range.start)..self.range.end.max(range.end);
+        if all.start < self.range.start {
+            let before = at(self.range.start, all.start);
+            self.bytes.splice(0..0, std::iter::repeat_n(0, before));
+        }
+        self.bytes.resize(at(all.end, all.start), 0);
+        let from = at(range.start, all.start);
+        self.bytes[from..from + bytes.len()].copy_from_slice(bytes);
+        self.range = all;
+    }
+}
+
+impl<'a> Member<'a> {
+    /// Waits until the write has ended, or is this member's to make. `stripes_of` gives the stripes of a
+    /// range.
+    pub(crate) async fn turn(
+        &mut self,
+        stripes: &'a Stripes,
+        stripes_of: impl Fn(&Range<u64>) -> Range<u64>,
+    ) -> Turn<'a> {
+        loop {
+            // Registered before the checks, so that nothing in between is missed.
+            let joined = Arc::clone(&self.joined);
+            let changed = joined.changed.notified();
+            if let Some(&is_written) = self.joined.outcome.get() {
+                return Turn::Ended(is_written);
+            }
+            if !self.leads && !self.take_lead() {
+                changed.await;
+                continue;
+            }
+            let freed = stripes.freed();
+            if let Some(taken) = self.take(stripes, &stripes_of) {
+                return Turn::Write(taken);
+            }
+            freed.await;
+            // Callers whose writes have just ended come again at once: their next ones can join.
+            let began = Instant::now();
+            while !self.is_full() && began.elapsed() < REJOIN_MAX {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// Returns true if the write has as many callers as the last one that was made.
+    fn is_full(&self) -> bool {
+        let last = self.joins.last.load(Ordering::Relaxed);
+        let waiting = self.joins.lock();
+        let own = waiting.iter().find(|one| one.is(&self.joined));
+        own.is_none_or(|own| own.members > last)
+    }
+
+    fn take_lead(&mut self) -> bool {
+        let mut waiting = self.joins.lock();
+        let own = waiting.iter_mut().find(|one| one.is(&self.joined));
+        self.leads = own.is_some_and(|own| !std::mem::replace(&mut own.is_led, true));
+        self.leads
+    }
+
+    fn take(
+        &self,
+        stripes: &'a Stripes,
+        stripes_of: impl Fn(&Range<u64>) -> Range<u64>,
+    ) -> Option<Taken<'a>> {
+        let mut waiting = self.joins.lock();
+        let index = waiting.iter().position(|one| one.is(&self.joined))?;
+        let held = stripes.hold_now(waiting[index].within.segment, stripes_of(&waiting[index].range))?;
+        let Waiting { joined, range, bytes, members, .. } = waiting.remove(index);
+        self.joins.last.store(members, Ordering::Relaxed);
+        Some(Taken { joins: self.joins, _held: held, range, bytes, joined })
+    }
+}
+
+impl Drop for Member<'_> {
+    fn drop(&mut self) {
+        let mut waiting = self.joins.lock();
+        let Some(index) = waiting.iter().position(|one| one.is(&self.joined)) else {
+            return;
+        };
+        let own = &mut waiting[index];
+        own.members -= 1;
+        if own.members == 0 {
+            waiting.remove(index);
+        } else if self.leads {
+            own.is_led = false;
+            self.joined.changed.notify_waiters();
+        }
+    }
+}
+
+impl Taken<'_> {
+    /// Ends the write: all of its bytes are written.
+    pub(crate) fn done(self) {
+        for joined in &self.joined {
+            let _ = joined.outcome.set(true);
+        }
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        for joined in &self.joined {
+            // Fails if it is done.
+            let _ = joined.outcome.set(false);
+            joined.changed.notify_waiters();
+        }
+        self.joins.give_back(std::mem::take(&mut self.bytes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> Within {
+        Within { lease: Lease(1), segment: 0, bytes: 0..1000 }
+    }
+
+    fn stripes_of(range: &Range<u64>) -> Range<u64> {
+        range.start / 100..range.end.div_ceil(100)
+    }
+
+    #[tokio::test]
+    async fn writes_that_touch_each_other_are_made_as_one() {
+        let stripes = Stripes::default();
+        let joins = Joins::default();
+        let busy = stripes.hold(0, 0..1).await;
+        let mut first = joins.join(all(), 20..30, &[1; 10]);
+        let mut second = joins.join(all(), 25..40, &[2; 15]);
+        let mut third = joins.join(all(), 15..20, &[3; 5]);
+        let mut apart = joins.join(all(), 60..70, &[4; 10]);
+        assert!(joins.is_waiting(&all()) && !joins.is_waiting(&Within { lease: Lease(2), ..all() }));
+        drop(busy);
+        let Turn::Write(taken) = first.turn(&stripes, stripes_of).await else { panic!("the first leads") };
+        assert_eq!(taken.range, 15..40);
+        assert_eq!(taken.bytes, [&[3; 5][..], &[1; 5], &[2; 15]].concat());
+        assert!(stripes.hold_now(0, 0..1).is_none(), "its stripe is held");
+        taken.done();
+        assert!(matches!(first.turn(&stripes, stripes_of).await, Turn::Ended(true)));
+        assert!(matches!(second.turn(&stripes, stripes_of).await, Turn::Ended(true)));
+        assert!(matches!(third.turn(&stripes, stripes_of).await, Turn::Ended(true)));
+        assert!(matches!(apart.turn(&stripes, stripes_of).await, Turn::Write(_)));
+    }
+
+    #[tokio::test]
+    async fn a_write_that_closes_a_gap_joins_both_sides() {
+        let stripes = Stripes::default();
+        let joins = Joins::default();
+        let mut before = joins.join(all(), 20..30, &[1; 10]);
+        let mut after = joins.join(all(), 40..50, &[2; 10]);
+        let mut between = joins.join(all(), 30..40, &[3; 10]);
+        let Turn::Write(taken) = after.turn(&stripes, stripes_of).await else { panic!("it leads") };
+        assert_eq!(taken.bytes, [[1; 10], [3; 10], [2; 10]].concat());
+        taken.done();
+        for member in [&mut before, &mut after, &mut between] {
+            assert!(matches!(member.turn(&stripes, stripes_of).await, Turn::Ended(true)));
+        }
+    }
+
+    #[tokio::test]
+    async fn when_the_leader_gives_up_another_leads_and_when_all_do_nothing_is_left() {
+        let stripes = Stripes::default();
+        let joins = Joins::default();
+        let busy = stripes.hold(0, 0..1).await;
+        let first = joins.join(all(), 20..30, &[1; 10]);
+        let mut second = joins.join(all(), 30..40, &[2; 10]);
+        drop(first);
+        drop(busy);
+        let Turn::Write(taken) = second.turn(&stripes, stripes_of).await else { panic!("it leads now") };
+        assert_eq!(taken.bytes.len(), 20);
+        // The write fails, or is given up.
+        drop(taken);
+        assert!(matches!(second.turn(&stripes, stripes_of).await, Turn::Ended(false)));
+        drop(joins.join(all(), 20..30, &[1; 10]));
+        assert!(!joins.is_waiting(&all()));
+    }
+
+    #[tokio::test]
+    async fn a_member_waits_for_the_leader_s_write() {
+        let stripes = Stripes::default();
+        let joins = Joins::default();
+        let mut first = joins.join(all(), 20..30, &[1; 10]);
+        let mut second = joins.join(all(), 30..40, &[2; 10]);
+        let lead = async {
+            let Turn::Write(taken) = first.turn(&stripes, stripes_of).await else { panic!("it leads") };
+            tokio::task::yield_now().await;
+            taken.done();
+        };
+        let follow = async {
+            assert!(matches!(second.turn(&stripes, stripes_of).await, Turn::Ended(true)));
+        };
+        tokio::join!(follow, lead);
+    }
+}
