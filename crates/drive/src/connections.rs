@@ -12,5 +12,6 @@ pub(crate) mod reads;
 pub(crate) mod reply;
 pub(crate) mod requests;
 pub(crate) mod room;
+pub(crate) mod send_costs;
 pub(crate) mod sending;
 pub(crate) mod steps;

@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use crate::calibration::{Calibration, Traffic, device_cost};
 use crate::connections::buffers::Pool;
 use crate::connections::room::PeerSlots;
+use crate::connections::sending::Chosen;
 use crate::damage::Damage;
 use crate::device::gate::Gate;
 use crate::device::rail::Rails;
@@ -52,6 +53,8 @@ pub(crate) struct Core {
     pub(crate) readmission: ReadmissionFence,
     pub(crate) room: PeerSlots,
     pub(crate) forwarder: Forwarder,
+    /// The way in which the bytes of reads are sent.
+    pub(crate) sending: Chosen,
     /// Shared with the healer in this process.
     pub(crate) damage: Arc<Damage>,
     /// Random number that identifies this process in heartbeats; 0 until heartbeats begin.
@@ -133,6 +136,7 @@ impl Core {
             readmission,
             room,
             forwarder,
+            sending: Chosen::new(settings.sending),
             damage: Arc::new(Damage::new(settings.clock.clone())),
             start: AtomicU64::new(0),
             scrub_wake: Notify::new(),
@@ -203,15 +207,16 @@ impl Core {
         self.calibration().handle_read(took_ns, in_flight, self.clock().now());
     }
 
-    /// Text for users about reads and writes: a word if the disk is modelled, and the shares of read bytes
-    /// sent by sendfile and by copy since the start. Empty before the first read.
+    /// Text for users about reads and writes: a word if the disk is modelled, the shares of read bytes sent
+    /// by sendfile and by copy since the start, and what each costs. Without what is not known.
     pub(crate) fn io(&self) -> String {
         let read = self.figures.read_bytes.load(Ordering::Relaxed);
         let sent = self.figures.sent_bytes.load(Ordering::Relaxed).min(read);
         let sent = sent.saturating_mul(100).checked_div(read);
         let sent = sent.map(|percent| format!("reads {percent} % sendfile, {} % copy", 100 - percent));
         let model = self.settings.disk_model.as_ref().map(|_| "modelled disk".to_owned());
-        model.into_iter().chain(sent).collect::<Vec<_>>().join("; ")
+        let why = Some(self.sending.why()).filter(|why| !why.is_empty());
+        model.into_iter().chain(sent).chain(why).collect::<Vec<_>>().join("; ")
     }
 
     /// Manager time in milliseconds, while the drive holds its lease.

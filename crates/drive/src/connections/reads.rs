@@ -35,7 +35,7 @@ impl Requests {
         // Where the rail is shared, every answer waits for its turn.
         if self.core.rails.is_some()
             || bytes > outbox::PAYLOAD_BYTES_MAX
-            || self.sendfile_min.is_some_and(|min| bytes >= min)
+            || self.sendfile_min().is_some_and(|min| bytes >= min)
         {
             return false;
         }

@@ -47,8 +47,8 @@ pub(crate) struct Requests {
     buffers: Arc<Connection>,
     /// Buffers of requests under a promise.
     promised_buffers: Arc<Connection>,
-    /// Reads of this many bytes or more are sent by `sendfile` where possible; `None`: none are.
-    pub(crate) sendfile_min: Option<u32>,
+    /// True if the peer is on this machine.
+    is_local: bool,
     pub(crate) objects: Objects,
 }
 
@@ -57,10 +57,14 @@ impl Requests {
     pub(crate) fn new(core: Arc<Core>, is_local: bool) -> Requests {
         let buffers = Arc::new(core.pool.connection());
         let promised_buffers = Arc::new(core.promised_pool.connection());
+        Requests { core, buffers, promised_buffers, is_local, objects: Objects::default() }
+    }
+
+    /// Reads of this many bytes or more are sent by `sendfile` where possible; `None`: none are.
+    pub(crate) fn sendfile_min(&self) -> Option<u32> {
         // A modelled disk has no file of the system.
-        let is_real = core.settings.disk_model.is_none();
-        let sendfile_min = core.settings.sending.bytes_min(is_local).filter(|_| is_real);
-        Requests { core, buffers, promised_buffers, sendfile_min, objects: Objects::default() }
+        let is_real = self.core.settings.disk_model.is_none();
+        is_real.then(|| self.core.sending.bytes_min(self.is_local))
     }
 
     pub(crate) fn core(&self) -> Arc<Core> {
@@ -124,7 +128,7 @@ impl Requests {
                 }
                 let buffers = Arc::clone(self.buffers_of(&flow, Direction::Read));
                 if let Some((share, ticket)) = self.share(&buffers, read.to - read.from, ticket).await {
-                    let room = Room { buffers, share, sendfile_min: self.sendfile_min };
+                    let room = Room { buffers, share, sendfile_min: self.sendfile_min() };
                     self.read(&capability, facts.as_ref(), room, read, ticket);
                 }
             }

@@ -16,6 +16,7 @@ use tracing::{info, warn};
 use crate::calibration::Calibration;
 use crate::connections::connection;
 use crate::connections::room::PeerSlots;
+use crate::connections::sending::MEASURED_EVERY;
 use crate::core::Core;
 use crate::damage::Damage;
 use crate::device::gate::{CloseOnDrop, Gate};
@@ -149,16 +150,39 @@ pub async fn run(
 }
 
 /// Starts the tasks that verify stored units (the scrub of all units, the verifier of doubted ones), and the
-/// one that calibrates.
+/// those that measure.
 fn verify(
     core: &Arc<Core>,
     directory: &Arc<Directory>,
     closing: &watch::Receiver<bool>,
-) -> [JoinHandle<()>; 3] {
+) -> [JoinHandle<()>; 4] {
     let scrubbing = scrubber::run(Arc::clone(core), Arc::clone(directory), closing.clone());
     let calibrating = calibration::task::serve(Arc::clone(core), Arc::clone(directory), closing.clone());
     let checking = damage_checks::run(Arc::clone(core), closing.clone());
-    [tokio::spawn(scrubbing), tokio::spawn(checking), tokio::spawn(calibrating)]
+    let sending = measure_sending(Arc::clone(core), Arc::clone(directory), closing.clone());
+    [tokio::spawn(scrubbing), tokio::spawn(checking), tokio::spawn(calibrating), tokio::spawn(sending)]
+}
+
+/// Measures what sending costs, at once and from time to time, where the drive has a real disk.
+async fn measure_sending(core: Arc<Core>, directory: Arc<Directory>, mut closing: watch::Receiver<bool>) {
+    #[cfg(feature = "simulated")]
+    let is_real = core.settings.medium.is_none();
+    #[cfg(not(feature = "simulated"))]
+    let is_real = true;
+    if !is_real || core.settings.disk_model.is_some() || !core.settings.calibrate {
+        return;
+    }
+    loop {
+        let measured = Arc::clone(&core);
+        let path = directory.path().to_owned();
+        if let Err(error) = host::spawn_blocking(move || measured.sending.measure(&path)).await {
+            warn!(%error, "what sending costs was not measured");
+        }
+        tokio::select! {
+            _ = closing.wait_for(|closing| *closing) => return,
+            () = tokio::time::sleep(MEASURED_EVERY) => {}
+        }
+    }
 }
 
 /// The drive's calibration, after a short run if it has none yet: nothing is served before that.
@@ -201,7 +225,7 @@ async fn end<T>(mut task: JoinHandle<T>, wait: Duration) {
     }
 }
 
-async fn end_all(tasks: [JoinHandle<()>; 3], wait: Duration) {
+async fn end_all(tasks: [JoinHandle<()>; 4], wait: Duration) {
     for task in tasks {
         end(task, wait).await;
     }
