@@ -34,6 +34,7 @@ mod naming;
 mod open;
 mod peers;
 mod promised;
+mod sequential;
 mod show_rate;
 mod view;
 
@@ -59,4 +60,5 @@ pub use naming::room::Room;
 pub use naming::snapshots::Buffered;
 pub use open::OpenOptions;
 pub use peers::watch::Watching;
+pub use sequential::{ReadAhead, Sequential};
 pub use show_rate::show_rate;

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use braid_client::Client;
 use braid_client::Name;
 use braid_client::Parents;
+use braid_client::ReadAhead;
 use braid_client::Replace;
 use braid_wire::control::AttributeChanges;
 use pyo3::prelude::*;
-use tokio::sync::{OwnedRwLockReadGuard, RwLock};
+use tokio::sync::{Mutex, OwnedRwLockReadGuard, RwLock};
 
 use crate::buffer::{Buffer, NewBytes, Writable};
 use crate::calls::{Answer, How, PythonNone, run};
@@ -31,6 +32,8 @@ pub(crate) struct File {
 /// The state of a file in the process that opened it.
 struct Open {
     file: Arc<RwLock<Option<braid_client::File>>>,
+    /// What is read ahead of the position.
+    ahead: Mutex<ReadAhead>,
     /// The file's name; absent if the file was made without one.
     name: Option<Name>,
     client: Client,
@@ -39,7 +42,7 @@ struct Open {
 impl File {
     pub(crate) fn new(client: Client, file: braid_client::File, name: Option<Name>) -> File {
         let file = Arc::new(RwLock::new(Some(file)));
-        File { open: OfProcess::new(Arc::new(Open { file, name, client })) }
+        File { open: OfProcess::new(Arc::new(Open { file, ahead: Mutex::default(), name, client })) }
     }
 
     fn open(&self) -> Result<Arc<Open>, Failure> {
@@ -80,6 +83,29 @@ impl Open {
     /// Takes the file out, for closing. Waits until it is no longer in use.
     async fn take(&self) -> Result<braid_client::File, Failure> {
         self.file.write().await.take().ok_or_else(Failure::closed)
+    }
+
+    /// Reads in order, from an offset: what comes next is read ahead.
+    async fn read_next(&self, file: &Held, buffer: &mut [u8], offset: u64) -> braid_client::Result<usize> {
+        // Another thread reads at the position too: then there is no order.
+        let Ok(mut ahead) = self.ahead.try_lock() else { return file.read_at(buffer, offset).await };
+        let fetch = |offset, length| {
+            let file = Arc::clone(&self.file);
+            async move {
+                let held = file.read_owned().await;
+                let Some(file) = held.as_ref() else { return Ok(Vec::new()) };
+                let mut bytes = vec![0; length];
+                let read = file.read_at(&mut bytes, offset).await?;
+                bytes.truncate(read);
+                Ok(bytes)
+            }
+        };
+        let read = match ahead.read(fetch, buffer, offset).await? {
+            Some(read) => read,
+            None => file.read_at(buffer, offset).await?,
+        };
+        ahead.reached(offset.saturating_add(u64::try_from(read).unwrap_or(u64::MAX)));
+        Ok(read)
     }
 
     fn size(&self) -> Result<u64, Failure> {
@@ -133,6 +159,31 @@ impl File {
         self.with_file(py, how, async move |file| file.read_at(buffer.bytes_mut(), offset).await)
     }
 
+    /// As [`File::pread`], for a reader in order: what comes next is read ahead.
+    fn read_next(&self, py: Python<'_>, size: usize, offset: u64, how: How<'_>) -> PyResult<Py<PyAny>> {
+        let open = self.open()?;
+        let known = open.size()?.saturating_sub(offset);
+        let length = size.min(usize::try_from(known).unwrap_or(usize::MAX).max(PAST_END_BYTES));
+        let mut bytes = NewBytes::allocate(py, length)?;
+        self.with_file(py, how, async move |file| {
+            let read = open.read_next(&file, bytes.bytes_mut(), offset).await;
+            read.map(|length| Filled(bytes, length))
+        })
+    }
+
+    /// As [`File::pread_into`], for a reader in order: what comes next is read ahead.
+    fn read_next_into(
+        &self,
+        py: Python<'_>,
+        buffer: &Bound<'_, PyAny>,
+        offset: u64,
+        how: How<'_>,
+    ) -> PyResult<Py<PyAny>> {
+        let open = self.open()?;
+        let mut buffer = Writable::of(buffer)?;
+        self.with_file(py, how, async move |file| open.read_next(&file, buffer.bytes_mut(), offset).await)
+    }
+
     /// Writes a whole buffer at an offset. Returns its length.
     fn pwrite(
         &self,
@@ -170,6 +221,7 @@ impl File {
     fn close(&self, py: Python<'_>, how: How<'_>) -> PyResult<Py<PyAny>> {
         let open = self.open()?;
         run(py, how, async move {
+            open.ahead.lock().await.forget();
             let file = open.take().await?;
             file.close().await.map(|()| PythonNone).map_err(|error| open.failure(&error))
         })

@@ -6,6 +6,7 @@ import io
 import pickle
 import signal
 import threading
+import time
 
 import pytest
 
@@ -29,6 +30,28 @@ def test_a_file_is_written_and_read(client, place):
     assert file.closed
     with pytest.raises(ValueError):
         file.read(1)
+
+
+def test_small_reads_in_order_and_jumps_between_find_what_is_there(client, place):
+    content = noise(7_000_001)
+    client.write_bytes(f"{place}/a", content)
+    with client.open(f"{place}/a") as file:
+        found = b"".join(iter(lambda: file.read(60_000), b""))
+        assert found == content
+        for start in (100, 5_000_000, 2_999_990):
+            file.seek(start)
+            for _ in range(5):
+                at = file.tell()
+                buffer = bytearray(1000)
+                assert file.readinto(buffer) == 1000 and buffer == content[at:at + 1000]
+    # What another one has written is seen by a reader in order, a second later at most.
+    with client.open(f"{place}/a") as reader, client.open(f"{place}/a", "r+") as writer:
+        for _ in range(5):
+            reader.read(1000)
+        writer.pwrite(bytes(2000), 5000)
+        assert reader.pread(2000, 5000) == bytes(2000)
+        time.sleep(1.1)
+        assert reader.read(2000) == bytes(2000)
 
 
 def test_buffers_are_filled_in_place(client, place):

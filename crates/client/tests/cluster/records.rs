@@ -5,6 +5,7 @@ use std::sync::Arc;
 use braid_client::Client;
 use braid_client::File;
 use braid_client::OpenOptions;
+use braid_client::Sequential;
 use braid_layout::Scheme;
 use tokio::task::JoinSet;
 
@@ -119,4 +120,35 @@ async fn whatever_a_writer_mixes_the_parity_fits() {
         assert!(found == model, "{scheme:?}: {} bytes differ or are missing", model.len());
         assert!(client.check(&name("f"), |_| {}).await.expect("check").is_clean(), "{scheme:?}");
     }
+}
+
+/// A stream through `Sequential`: small writes, small reads, a jump back over what was written.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_written_and_read_in_order_in_small_pieces_is_whole() {
+    let (_cluster, client, file) = with_file(Scheme::Raid5, 1).await;
+    let mut model = pattern(5, 5_000_000);
+    let mut file = Sequential::new(file);
+    let before = client.sent_requests().drives;
+    for piece in model.chunks(10_007) {
+        file.write(piece).await.expect("write");
+    }
+    file.flush().await.expect("flush");
+    let asked = client.sent_requests().drives - before;
+    assert!(asked < 500, "{asked} requests for 500 pieces");
+    file.seek(1_000_000);
+    file.write(&[7; 3000]).await.expect("write");
+    model[1_000_000..1_003_000].fill(7);
+    file.seek(0);
+    let mut found = Vec::new();
+    let mut buffer = vec![0; 9_999];
+    loop {
+        let count = file.read(&mut buffer).await.expect("read");
+        found.extend_from_slice(&buffer[..count]);
+        if count == 0 {
+            break;
+        }
+    }
+    assert!(found == model);
+    file.close().await.expect("close");
+    assert_eq!(read_all(&client, &name("f")).await.expect("read"), model);
 }

@@ -32,6 +32,9 @@ class _Left:
 class File(_Left, io.RawIOBase):
     """An open file, without a buffer: each call is a request to the drives. Made by :meth:`Client.open`.
 
+    One that only reads, and is read in order by ``read`` or ``readinto``, in pieces below 2 MiB, has what
+    comes next fetched meanwhile. Such bytes are at most a second old; ``pread`` always asks the drives.
+
     It is what ``open(path, mode, buffering=0)`` gives, and more: ``pread``, ``pread_into`` and ``pwrite``
     take an offset, do not touch the position, and may be called by many threads at once. ``readinto`` and
     ``pread_into`` fill a buffer in place, and ``write`` and ``pwrite`` take its bytes from where they are.
@@ -108,7 +111,8 @@ class File(_Left, io.RawIOBase):
         """Up to ``size`` bytes; fewer only at the end. All that is left if it is negative or ``None``."""
         if size is None or size < 0:
             return self.readall()
-        data = self._reading().pread(size, self._position, None)
+        native = self._reading()
+        data = (native.pread if self._writes else native.read_next)(size, self._position, None)
         self._position += len(data)
         return data
 
@@ -126,7 +130,8 @@ class File(_Left, io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Fills ``buffer``. Returns how many bytes were read: less only at the end."""
-        count = self._reading().pread_into(buffer, self._position, None)
+        native = self._reading()
+        count = (native.pread_into if self._writes else native.read_next_into)(buffer, self._position, None)
         self._position += count
         return count
 

@@ -62,14 +62,18 @@ class AsyncFile:
         async with self._turn:
             if size < 0:
                 size = max(self.size() - self._position, 0)
-            data = await self.pread(size, self._position)
+            # Of one that only reads, what comes next is read ahead.
+            pread = self._native.read_next if self.mode == "rb" else self._native.pread
+            data = await pread(size, self._position, _loop())
             self._position += len(data)
             return data
 
     async def readinto(self, buffer: Any) -> int:
         """Fills ``buffer`` from the position."""
         async with self._turn:
-            count = await self.pread_into(buffer, self._position)
+            native = self._native
+            pread_into = native.read_next_into if self.mode == "rb" else native.pread_into
+            count = await pread_into(buffer, self._position, _loop())
             self._position += count
             return count
 
