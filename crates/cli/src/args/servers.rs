@@ -184,7 +184,7 @@ const RAIL_MIN: u64 = 125_000;
 /// A value of `--send`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Way {
-    /// The faster of the two: sendfile for long reads by other machines, else a copy
+    /// The one that takes less processor time here, by measurement
     #[default]
     Auto,
     /// Always copy through a buffer
