@@ -253,8 +253,8 @@ impl Task {
         self.told("flushed", target, began, result.as_ref().map(drop));
     }
 
-    /// Writes somewhere, now and then in several pieces at once. Returns false if the handle can write no
-    /// more.
+    /// Writes somewhere, now and then in several pieces, at once or one after another. Returns false if the
+    /// handle can write no more.
     async fn write_some(&self, target: &Target, file: &File, random: &mut Random) -> bool {
         let range = match target.record {
             None => somewhere(target, random),
@@ -265,8 +265,20 @@ impl Task {
                 from..from + 1 + random.below(record.end - from)
             }
         };
-        if random.percent(75) {
+        if random.percent(65) {
             return self.write(target, file, range).await;
+        }
+        if random.percent(40) {
+            // As a writer of small records does: each needs what the one before has left in the stripe.
+            let mut from = range.start;
+            while from < range.end {
+                let to = range.end.min(from + 1 + random.below((range.end - range.start).div_ceil(4)));
+                if !self.write(target, file, from..to).await {
+                    return false;
+                }
+                from = to;
+            }
+            return true;
         }
         let first = range.start + random.below(range.end - range.start);
         let second = first + random.below(range.end - first);
