@@ -11,7 +11,6 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::time::{Duration, Instant};
 
 use braid_layout::Lease;
 use tokio::sync::Notify;
@@ -21,8 +20,9 @@ use crate::data::stripes::{HeldStripes, Stripes};
 /// Longest write that joins others. Longer ones gain little by it, and cost a copy.
 pub(crate) const JOINED_BYTES_MAX: u64 = 512 << 10;
 
-/// Longest time that a leader lets those join whose last joined write has just ended.
-const REJOIN_MAX: Duration = Duration::from_micros(50);
+/// Number of times that a leader lets other tasks run, for those to join whose last joined write has just
+/// ended: about 50 us.
+const REJOIN_YIELDS: usize = 32;
 /// Pieces of memory that are kept for the next joined writes, and the most bytes of each.
 const SPARE_MAX: usize = 2;
 const SPARE_BYTES_MAX: usize = 16 << 20;
@@ -205,9 +205,10 @@ impl<'a> Member<'a> {
             }
             freed.await;
             // Callers whose writes have just ended come again at once: their next ones can join.
-            let began = Instant::now();
-            while !self.is_full() && began.elapsed() < REJOIN_MAX {
+            let mut yields = 0;
+            while yields < REJOIN_YIELDS && !self.is_full() {
                 tokio::task::yield_now().await;
+                yields += 1;
             }
         }
     }

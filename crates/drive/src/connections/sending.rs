@@ -100,10 +100,10 @@ impl Chosen {
         self.remote_min.store(remote, Ordering::Relaxed);
         let last = pairs[LENGTHS.len() - 1];
         let why = format!(
-            "CPU s/GiB sendfile {:.2}, copy {:.2}; to this machine {:.2}, {:.2}",
+            "CPU s/GiB: sendfile {:.2} (here {:.2}), copy {:.2} ({:.2})",
             Cost::seconds_per_gib(last.sendfile.sender_ns),
-            Cost::seconds_per_gib(last.copy.sender_ns),
             Cost::seconds_per_gib(last.sendfile.both_ns()),
+            Cost::seconds_per_gib(last.copy.sender_ns),
             Cost::seconds_per_gib(last.copy.both_ns()),
         );
         tracing::info!(local, remote, why, "lengths from which reads are sent by sendfile");
