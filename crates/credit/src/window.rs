@@ -1,0 +1,162 @@
+//! How many bytes may be on their way. Found at run time, from answers that were late after losses, and from
+//! the rate.
+//!
+//! - *Open*: no bound. Two late answers within [`SPAN_NS`] clamp it, to half of what was on its way. So do two
+//!   of a window that has held before; one is enough above it, where the window was only tried.
+//! - The window that was too large is the *ceiling*. Below it the window grows in quick steps; at it, it rests
+//!   for the *hold* before it goes beyond. Each failure there doubles the hold, as each costs a timeout.
+//! - A window at which nothing was late for some seconds is *good*. What fails above it returns to it; what fails
+//!   at it is halved.
+//! - If the link delivers more than when the ceiling was found, the ceiling says nothing any more.
+//! - *It must not cost*: if less arrives after a decrease than before, it was not the link that was late (say
+//!   that slow disks need many requests), and the decrease is undone. For a while, none follows.
+//!
+//! Late answers are those of requests that went after the last decision: others tell of the window before.
+//! Growth needs requests that wait: a window that nobody fills is not tried.
+
+use crate::{MILLISECOND, Rate, SECOND};
+
+/// Late answers of this time count together.
+const SPAN_NS: u64 = 10 * SECOND;
+/// Time that a window is kept before it grows, without a ceiling and below it.
+const STEP_NS: (u64, u64) = (250 * MILLISECOND, 2 * SECOND);
+/// Time after which a decrease is judged by what arrives.
+const JUDGED_NS: u64 = SECOND;
+/// Time after which a window at which nothing was late is good.
+const GOOD_NS: u64 = 5 * SECOND;
+/// The first and the longest rest at the ceiling.
+const HOLD_NS: (u64, u64) = (20 * SECOND, 160 * SECOND);
+/// The first and the longest time without a decrease, after one that had to be undone.
+const TRUCE_NS: (u64, u64) = (10 * SECOND, 320 * SECOND);
+/// A window of this size bounds nothing: it is open again.
+const OPEN_BYTES: u64 = 64 << 20;
+
+/// The bytes that may be on their way to a receiver.
+#[derive(Debug)]
+pub struct Window {
+    /// `None`: no bound.
+    bytes: Option<u64>,
+    /// The largest request so far: no window is smaller.
+    floor: u64,
+    good: Option<u64>,
+    ceiling: Option<Ceiling>,
+    /// Time of the last decision.
+    decided: u64,
+    hold: u64,
+    /// Time of a late answer that has not led to a decision.
+    late: Option<u64>,
+    /// The decrease that is not judged yet.
+    before: Option<Before>,
+    truce: u64,
+    truce_until: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Ceiling {
+    bytes: u64,
+    /// The greatest rate when it was found.
+    rate: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Before {
+    bytes: Option<u64>,
+    mean_rate: u64,
+}
+
+impl Default for Window {
+    fn default() -> Window {
+        Window {
+            bytes: None,
+            floor: 0,
+            good: None,
+            ceiling: None,
+            decided: 0,
+            hold: HOLD_NS.0,
+            late: None,
+            before: None,
+            truce: TRUCE_NS.0,
+            truce_until: 0,
+        }
+    }
+}
+
+impl Window {
+    /// The most bytes that may be on their way; `None` if there is no bound.
+    pub fn bytes(&self) -> Option<u64> {
+        self.bytes
+    }
+
+    /// An answer was late that was asked for at `asked`. At most `flying` bytes were on their way lately.
+    pub fn handle_late(&mut self, now: u64, asked: u64, flying: u64, rate: &mut Rate) {
+        if asked < self.decided || now < self.truce_until {
+            return;
+        }
+        let is_tried = self.bytes.is_some_and(|bytes| self.good.is_some_and(|good| bytes > good));
+        let is_second = self.late.is_some_and(|late| now.saturating_sub(late) < SPAN_NS);
+        if !is_tried && !is_second {
+            self.late = Some(now);
+            return;
+        }
+        let failed = self.bytes.unwrap_or(flying).min(flying.max(self.floor));
+        let is_above = self.ceiling.is_some_and(|ceiling| failed >= ceiling.bytes);
+        if is_above {
+            self.hold = (self.hold * 2).min(HOLD_NS.1);
+        }
+        self.before = Some(Before { bytes: self.bytes, mean_rate: rate.mean() });
+        self.ceiling = Some(Ceiling { bytes: failed, rate: rate.greatest() });
+        // Whole requests: half of three is two.
+        let next = self.good.filter(|&good| good < failed).unwrap_or_else(|| (failed / 2).next_multiple_of(self.floor.max(1)));
+        self.good = self.good.filter(|&good| good < failed);
+        self.decide(now, Some(next.max(self.floor)));
+        rate.restart_mean();
+    }
+
+    /// A request of this size was made.
+    pub fn handle_request(&mut self, bytes: u64) {
+        self.floor = self.floor.max(bytes);
+    }
+
+    /// Time has passed. `is_limiting`: requests wait for the window.
+    pub fn handle_time(&mut self, now: u64, is_limiting: bool, rate: &mut Rate) {
+        let Some(bytes) = self.bytes else { return };
+        let age = now.saturating_sub(self.decided);
+        if !is_limiting {
+            return;
+        }
+        if age >= JUDGED_NS
+            && let Some(before) = self.before.take()
+            && rate.mean() < before.mean_rate / 4 * 3
+        {
+            (self.good, self.ceiling) = (None, None);
+            self.truce_until = now + self.truce;
+            self.truce = (self.truce * 2).min(TRUCE_NS.1);
+            self.decide(now, before.bytes);
+            return;
+        }
+        if age >= GOOD_NS && self.late.is_none() {
+            self.good = self.good.max(Some(bytes));
+        }
+        if self.ceiling.is_some_and(|ceiling| rate.greatest() > ceiling.rate / 4 * 5) {
+            (self.ceiling, self.hold) = (None, HOLD_NS.0);
+        }
+        let step = bytes + self.floor.max(bytes / 4);
+        let (grown, rest) = match self.ceiling {
+            None => (bytes.saturating_mul(2), STEP_NS.0),
+            Some(ceiling) if step < ceiling.bytes => (step, STEP_NS.1),
+            Some(_) => (step, self.hold),
+        };
+        if age >= rest && self.before.is_none() {
+            self.decide(now, Some(grown).filter(|&grown| grown < OPEN_BYTES));
+        }
+    }
+
+    fn decide(&mut self, now: u64, bytes: Option<u64>) {
+        self.bytes = bytes;
+        self.decided = now;
+        self.late = None;
+        if bytes.is_none() {
+            (self.good, self.ceiling) = (None, None);
+        }
+    }
+}
