@@ -37,6 +37,7 @@ mod promised;
 mod show_rate;
 mod view;
 
+pub use braid_credit::Counts as CreditCounts;
 pub use braid_plan::Way;
 pub use braid_schedule::Delivered;
 pub use braid_wire::control::{AttributeChanges, HandlePromise, NewAttributes, News, NotAdmitted, Seen};
@@ -58,5 +59,6 @@ pub use naming::reservations::{DataDirection, RateAsk};
 pub use naming::room::Room;
 pub use naming::snapshots::Buffered;
 pub use open::OpenOptions;
+pub use peers::credit::LinkCredit;
 pub use peers::watch::Watching;
 pub use show_rate::show_rate;

@@ -15,14 +15,17 @@ use braid_wire::{Reason, Refusal};
 use tokio::sync::Semaphore;
 
 use crate::data::landing::land;
+use crate::peers::credit::{Caller, Reads};
 use crate::peers::drives::{Drives, Lent};
 use crate::peers::small_requests::small_requests;
 
 /// Bounds on the requests in flight on one session.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct InFlightLimit {
+pub(crate) struct InFlightLimit<'a> {
     pub(crate) flights: usize,
     pub(crate) bytes: u64,
+    /// Set if reads wait for their turn.
+    pub(crate) caller: Option<Caller<'a>>,
 }
 
 /// A request with the bytes to send, or the buffer to fill.
@@ -76,7 +79,7 @@ pub(crate) async fn request_all(
     drive: DriveId,
     address: &str,
     grant: &Grant,
-    limit: InFlightLimit,
+    limit: InFlightLimit<'_>,
     items: Vec<Item<'_>>,
 ) -> Vec<RequestOutcome> {
     let items = match small_requests(drives, drive, address, grant, items).await {
@@ -121,7 +124,7 @@ pub(crate) async fn request_all(
 async fn send_and_receive(
     lent: &mut Lent,
     grant: &Grant,
-    limit: InFlightLimit,
+    limit: InFlightLimit<'_>,
     items: Vec<Item<'_>>,
     outcomes: &mut [Option<RequestOutcome>],
 ) -> Result<(), TransportError> {
@@ -133,6 +136,8 @@ async fn send_and_receive(
     let last = AtomicUsize::new(items.len());
     let (mut asks, mut landings): (Vec<_>, Vec<_>) =
         items.into_iter().map(|item| ((item.request, item.payload), item.into)).unzip();
+    let lengths: Vec<usize> = landings.iter().map(|into| into.len()).collect();
+    let reads = Reads::begin(limit.caller, &lent.session);
     let starts: Vec<u32> = asks.iter().map(|(request, _)| first_byte(request)).collect();
     let (asker, answers) = lent.session.halves();
     let send = async {
@@ -144,6 +149,7 @@ async fn send_and_receive(
                 break;
             }
             put_crcs(request, payload);
+            reads.turn(index, lengths[index]).await;
             // Before the bytes are sent: the drive may refuse before it has received them all.
             asked.add_permits(1);
             let pieces: &[&[u8]] = if payload.is_empty() { &[] } else { &[payload] };
@@ -161,6 +167,7 @@ async fn send_and_receive(
             let answer = answers.next().await?;
             let index = usize::try_from(answer.tag).expect("an index of an item");
             let outcome = land(answers, answer, starts[index], std::mem::take(&mut landings[index])).await?;
+            reads.arrived(index, answers);
             if outcome.as_ref().is_err_and(Failure::concerns_all) {
                 stop.store(true, Ordering::Relaxed);
             }
