@@ -4,6 +4,7 @@
 //! taken about every 20 ms, and for answers that took long. A [`Turn`] that is dropped gives its credit back.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -30,6 +31,10 @@ pub struct Credit {
     waited_ns: AtomicU64,
     state: Mutex<State>,
 }
+
+/// The credits of this machine's links, by their addresses.
+#[derive(Debug, Default)]
+pub struct Credits(Mutex<BTreeMap<IpAddr, Arc<Credit>>>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -60,6 +65,27 @@ struct Waiting<'a> {
     ticket: Option<Ticket>,
 }
 
+impl Credits {
+    /// The credit of the link with this address.
+    pub fn of(&self, link: IpAddr) -> Arc<Credit> {
+        Arc::clone(self.all().entry(link).or_default())
+    }
+
+    /// Returns true if something is bounded on one of the links.
+    pub fn are_bounded(&self) -> bool {
+        self.all().values().any(|credit| !credit.is_open())
+    }
+
+    /// What was seen so far, by link.
+    pub fn counts(&self) -> Vec<(IpAddr, Counts)> {
+        self.all().iter().map(|(&link, credit)| (link, credit.counts())).collect()
+    }
+
+    fn all(&self) -> MutexGuard<'_, BTreeMap<IpAddr, Arc<Credit>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Default for Credit {
     fn default() -> Credit {
         Credit {
@@ -81,20 +107,33 @@ impl Credit {
     pub async fn turn(self: &Arc<Self>, caller: u64, drive: u128, bytes: u64) -> Turn {
         let mut ticket = None;
         let mut waited = Duration::ZERO;
-        if !self.is_open.load(Ordering::Acquire) && bytes > SMALL_BYTES {
+        if !self.is_open() && bytes > SMALL_BYTES {
             let began = Instant::now();
             ticket = Some(self.ticket(caller, drive, bytes).await);
             waited = began.elapsed();
             let nanos = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
             self.waited_ns.fetch_add(nanos, Ordering::Relaxed);
         }
+        let mut turn = self.on_their_way(bytes);
+        (turn.ticket, turn.waited) = (ticket, waited);
+        turn
+    }
+
+    /// Counts bytes that nobody asked for.
+    pub fn on_their_way(self: &Arc<Self>, bytes: u64) -> Turn {
         let flying = self.flying.fetch_add(bytes, Ordering::Relaxed) + bytes;
         self.peak.fetch_max(flying, Ordering::Relaxed);
         if bytes > self.largest.load(Ordering::Relaxed) {
             self.largest.fetch_max(bytes, Ordering::Relaxed);
         }
         let delivered = self.delivered.load(Ordering::Relaxed);
-        Turn { credit: Arc::clone(self), ticket, bytes, at: self.now(), flying, delivered, waited }
+        let waited = Duration::ZERO;
+        Turn { credit: Arc::clone(self), ticket: None, bytes, at: self.now(), flying, delivered, waited }
+    }
+
+    /// Returns true if nothing is bounded.
+    pub fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Acquire)
     }
 
     async fn ticket(&self, caller: u64, drive: u128, bytes: u64) -> Ticket {

@@ -44,7 +44,7 @@ mod stream;
 pub use bodies::STRANGER_BODY_BYTES_MAX;
 pub use control_peer::{Asked, ControlPeer};
 pub use control_session::{ControlSession, Credentials};
-pub use credit::{Credit, Turn};
+pub use credit::{Credit, Credits, Turn};
 pub use descriptors::raise_descriptors;
 pub use drive_session::{Answer, Answers, Asker, DriveSession};
 pub use error::{Mismatch, Result, TransportError};

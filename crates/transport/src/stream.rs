@@ -215,7 +215,7 @@ impl Stream {
 
     /// The address of this machine's link that the connection is over; `None` if the peer is on this machine,
     /// or if the connection is simulated.
-    pub(crate) fn link(&self) -> Option<IpAddr> {
+    pub fn link(&self) -> Option<IpAddr> {
         let local = self.inner.as_tcp()?.local_addr().ok()?.ip();
         (!self.is_local()).then_some(local)
     }

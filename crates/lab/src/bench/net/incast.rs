@@ -13,6 +13,7 @@ use braid_cli::output::exit::Failure;
 use braid_cli::output::report::table;
 use braid_client::{Client, Config, File, Name, OpenOptions};
 use serde::Serialize;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::answers::{Answering, Plain};
@@ -107,8 +108,7 @@ async fn reads(run: &Run, times: Times, found: &mut Found) -> Result<(), Failure
     for program in &plain {
         peers.push(program.connect().await?);
     }
-    let rounds = plain_rounds(times, peers, 1, BLOCK).await?;
-    found.add(READS, "plain TCP", &rounds, None);
+    found.plain(READS, times, peers, (1, BLOCK)).await?;
     drop(plain);
     for is_on in [false, true] {
         let client = client(&cluster, is_on).await?;
@@ -142,8 +142,7 @@ async fn writes(run: &Run, times: Times, found: &mut Found) -> Result<(), Failur
         peers.push(plain.connect().await?);
     }
     hosts.narrow(Links::Drives, LINK_BITS, QUEUE_BYTES)?;
-    let rounds = plain_rounds(times, peers, BLOCK, 1).await?;
-    found.add(WRITES, "plain TCP", &rounds, None);
+    found.plain(WRITES, times, peers, (BLOCK, 1)).await?;
     drop(plain);
     for is_on in [false, true] {
         let mut writers = Vec::new();
@@ -175,9 +174,15 @@ async fn writes(run: &Run, times: Times, found: &mut Found) -> Result<(), Failur
     cluster.down().await
 }
 
-/// Rounds of plain exchanges, with all programs at once.
-async fn plain_rounds(times: Times, mut peers: Vec<Plain>, out: u32, back: u32) -> Result<Rounds, Failure> {
-    let [out, back] = [out, back].map(|bytes| usize::try_from(bytes).unwrap_or(0));
+/// Rounds of plain exchanges, with all programs, so many of them at once.
+async fn plain_rounds(
+    times: Times,
+    peers: &mut [Plain],
+    exchange: (u32, u32),
+    at_once: usize,
+) -> Result<Rounds, Failure> {
+    let [out, back] = [exchange.0, exchange.1].map(|bytes| usize::try_from(bytes).unwrap_or(0));
+    let permits = Semaphore::new(at_once);
     let mut rounds = Rounds::default();
     let began = Instant::now();
     loop {
@@ -185,7 +190,11 @@ async fn plain_rounds(times: Times, mut peers: Vec<Plain>, out: u32, back: u32) 
         if at - began >= times.whole {
             return Ok(rounds);
         }
-        all(peers.iter_mut().map(|peer| peer.exchange(out, back))).await?;
+        let exchange = async |peer: &mut Plain| {
+            let _permit = permits.acquire().await;
+            peer.exchange(out, back).await
+        };
+        all(peers.iter_mut().map(exchange)).await?;
         rounds.add(times, began, at);
     }
 }
@@ -222,6 +231,22 @@ impl Rounds {
 }
 
 impl Found {
+    /// Rows of plain programs: all at once, and two at a time, which the queue has just room for.
+    async fn plain(
+        &mut self,
+        name: &'static str,
+        times: Times,
+        mut peers: Vec<Plain>,
+        exchange: (u32, u32),
+    ) -> Result<(), Failure> {
+        let ways = [("plain TCP", usize::from(SENDERS)), ("plain TCP, two at a time", 2)];
+        for (way, at_once) in ways {
+            let rounds = plain_rounds(times, &mut peers, exchange, at_once).await?;
+            self.add(name, way, &rounds, None);
+        }
+        Ok(())
+    }
+
     fn add(&mut self, name: &'static str, way: &'static str, rounds: &Rounds, client: Option<&Client>) {
         let bytes = f64::from(BLOCK) * f64::from(SENDERS);
         let link = f64::from(u32::try_from(LINK_BITS).unwrap_or(u32::MAX)) / 8.0 * PAYLOAD_SHARE;
