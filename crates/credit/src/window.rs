@@ -9,7 +9,8 @@
 //!   at it is halved.
 //! - If the link delivers more than when the ceiling was found, the ceiling says nothing any more.
 //! - *It must not cost*: if less arrives after a decrease than before, it was not the link that was late (say
-//!   that slow disks need many requests), and the decrease is undone. For a while, none follows.
+//!   that slow disks need many requests), and the decrease is undone. For a while, none follows; for twice as
+//!   long the next time, until a decrease has helped.
 //!
 //! Late answers are those of requests that went after the last decision: others tell of the window before.
 //! Growth needs requests that wait: a window that nobody fills is not tried.
@@ -21,13 +22,13 @@ const SPAN_NS: u64 = 10 * SECOND;
 /// Time that a window is kept before it grows, without a ceiling and below it.
 const STEP_NS: (u64, u64) = (250 * MILLISECOND, 2 * SECOND);
 /// Time after which a decrease is judged by what arrives.
-const JUDGED_NS: u64 = SECOND;
+const JUDGED_NS: u64 = 500 * MILLISECOND;
 /// Time after which a window at which nothing was late is good.
 const GOOD_NS: u64 = 5 * SECOND;
 /// The first and the longest rest at the ceiling.
 const HOLD_NS: (u64, u64) = (20 * SECOND, 160 * SECOND);
 /// The first and the longest time without a decrease, after one that had to be undone.
-const TRUCE_NS: (u64, u64) = (10 * SECOND, 320 * SECOND);
+const TRUCE_NS: (u64, u64) = (2 * SECOND, 320 * SECOND);
 /// A window of this size bounds nothing: it is open again.
 const OPEN_BYTES: u64 = 64 << 20;
 
@@ -89,7 +90,8 @@ impl Window {
 
     /// An answer was late that was asked for at `asked`. At most `flying` bytes were on their way lately.
     pub fn handle_late(&mut self, now: u64, asked: u64, flying: u64, rate: &mut Rate) {
-        if asked < self.decided || now < self.truce_until {
+        // One decrease is judged before the next.
+        if asked < self.decided || now < self.truce_until || self.before.is_some() {
             return;
         }
         let is_tried = self.bytes.is_some_and(|bytes| self.good.is_some_and(|good| bytes > good));
@@ -121,17 +123,17 @@ impl Window {
     pub fn handle_time(&mut self, now: u64, is_limiting: bool, rate: &mut Rate) {
         let Some(bytes) = self.bytes else { return };
         let age = now.saturating_sub(self.decided);
-        if !is_limiting {
-            return;
-        }
         if age >= JUDGED_NS
             && let Some(before) = self.before.take()
-            && rate.mean() < before.mean_rate / 4 * 3
         {
-            (self.good, self.ceiling) = (None, None);
-            self.truce_until = now + self.truce;
-            self.truce = (self.truce * 2).min(TRUCE_NS.1);
-            self.decide(now, before.bytes);
+            if is_limiting && rate.mean() < before.mean_rate / 4 * 3 {
+                return self.undo(now, before);
+            }
+            if rate.mean() > before.mean_rate / 4 * 5 {
+                self.truce = TRUCE_NS.0;
+            }
+        }
+        if !is_limiting {
             return;
         }
         if age >= GOOD_NS && self.late.is_none() {
@@ -149,6 +151,14 @@ impl Window {
         if age >= rest && self.before.is_none() {
             self.decide(now, Some(grown).filter(|&grown| grown < OPEN_BYTES));
         }
+    }
+
+    /// A decrease was wrong.
+    fn undo(&mut self, now: u64, before: Before) {
+        (self.good, self.ceiling) = (None, None);
+        self.truce_until = now + self.truce;
+        self.truce = (self.truce * 2).min(TRUCE_NS.1);
+        self.decide(now, before.bytes);
     }
 
     fn decide(&mut self, now: u64, bytes: Option<u64>) {

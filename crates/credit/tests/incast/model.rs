@@ -7,8 +7,8 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use braid_credit::{LATE_NS, POLL_NS, Receiver, SAMPLE_NS, Sent, Ticket};
 
-pub const MS: u64 = 1_000_000;
-pub const SECOND: u64 = 1000 * MS;
+pub(crate) const MS: u64 = 1_000_000;
+pub(crate) const SECOND: u64 = 1000 * MS;
 const SEGMENT: u64 = 1448;
 const FRAME: u64 = 1514;
 const TIMEOUT: u64 = 200 * MS;
@@ -21,23 +21,23 @@ const WINDOW_MAX: f64 = 4000.0;
 
 /// The link to the receivers and its queue.
 #[derive(Clone, Copy)]
-pub struct Link {
-    pub bytes_per_second: u64,
-    pub queue_bytes: u64,
-    pub round_trip: u64,
+pub(crate) struct Link {
+    pub(crate) bytes_per_second: u64,
+    pub(crate) queue_bytes: u64,
+    pub(crate) round_trip: u64,
 }
 
 /// How a receiver asks its senders.
 #[derive(Clone, Copy)]
-pub struct Load {
-    pub senders: usize,
-    pub block: u64,
+pub(crate) struct Load {
+    pub(crate) senders: usize,
+    pub(crate) block: u64,
     /// True: all are asked at once, and again when all have answered. False: each has `depth` requests.
-    pub in_step: bool,
-    pub depth: usize,
+    pub(crate) in_step: bool,
+    pub(crate) depth: usize,
     /// Time that a drive takes before it answers, and how many requests it serves at a time.
-    pub disk: u64,
-    pub with_credit: bool,
+    pub(crate) disk: u64,
+    pub(crate) with_credit: bool,
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -91,14 +91,13 @@ struct Peer {
     waiting: Vec<(Ticket, usize, u64)>,
 }
 
-pub struct Found {
-    pub bytes: Vec<u64>,
+pub(crate) struct Found {
+    pub(crate) bytes: Vec<u64>,
     /// Times in which blocks came, from when they were wanted, sorted.
-    pub times: Vec<u64>,
-    pub receivers: Vec<Receiver>,
+    pub(crate) times: Vec<u64>,
 }
 
-pub struct Network {
+pub(crate) struct Network {
     now: u64,
     link: Link,
     free_at: u64,
@@ -112,7 +111,7 @@ pub struct Network {
 }
 
 impl Network {
-    pub fn new(link: Link, loads: &[Load]) -> Network {
+    pub(crate) fn new(link: Link, loads: &[Load]) -> Network {
         let mut network = Network {
             now: 0,
             link,
@@ -159,7 +158,7 @@ impl Network {
     }
 
     /// Runs until `end`; counts what happens from `from` on.
-    pub fn run(&mut self, from: u64, end: u64) -> Found {
+    pub(crate) fn run(&mut self, from: u64, end: u64) -> Found {
         self.counted_from = from;
         self.counted.fill(0);
         self.times.clear();
@@ -172,14 +171,14 @@ impl Network {
         }
         let mut times = std::mem::take(&mut self.times);
         times.sort_unstable();
-        Found { bytes: self.counted.clone(), times, receivers: Vec::new() }
+        Found { bytes: self.counted.clone(), times }
     }
 
-    pub fn set_link(&mut self, link: Link) {
+    pub(crate) fn set_link(&mut self, link: Link) {
         self.link = link;
     }
 
-    pub fn receiver(&self, index: usize) -> &Receiver {
+    pub(crate) fn receiver(&self, index: usize) -> &Receiver {
         &self.peers[index].receiver
     }
 
@@ -417,18 +416,18 @@ impl Network {
 
 impl Found {
     /// Bytes of all receivers, as a share of what the link can carry in this time.
-    pub fn share(&self, link: Link, time: u64) -> f64 {
+    pub(crate) fn share(&self, link: Link, time: u64) -> f64 {
         let can = link.bytes_per_second * SEGMENT / FRAME * (time / MS) / 1000;
         ratio(self.bytes.iter().sum(), can)
     }
 
     /// The time that all blocks but one in a hundred needed at most.
-    pub fn p99(&self) -> u64 {
+    pub(crate) fn p99(&self) -> u64 {
         self.times[self.times.len() * 99 / 100]
     }
 }
 
-pub fn ratio(a: u64, b: u64) -> f64 {
+pub(crate) fn ratio(a: u64, b: u64) -> f64 {
     let as_float = |value: u64| f64::from(u32::try_from(value / 1000).expect("it is small"));
     as_float(a) / as_float(b)
 }
