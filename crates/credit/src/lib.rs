@@ -15,8 +15,8 @@
 //!
 //! The receiver begins *open*: it bounds nothing and costs nothing. The owner reports losses that its
 //! transport has seen ([`Receiver::handle_loss`]) and answers that took long ([`Receiver::handle_late`]). What the bytes that were on their way
-//! before it explain at the link's rate ([`Rate`]) is not late. Twice within some seconds, and the receiver
-//! is *clamped*: it has a [`Window`] of bytes that may be on their way. How the window is found at run time
+//! before it explain at the link's rate ([`Rate`]) is not late. If so much
+//! time is lost that it matters, the receiver is *clamped*: it has a [`Window`] of bytes that may be on their way. How the window is found at run time
 //! is told in `window.rs`. Requests beyond it wait ([`Turns`]): callers take turns, and of one caller's
 //! requests that goes first whose drive has the least on its way. What is small never waits.
 //!
@@ -36,16 +36,17 @@ mod turns;
 mod window;
 
 pub use rate::Rate;
-pub use receiver::{Counts, Receiver, Sent};
+pub use receiver::{Counts, Delivered, Receiver, Sent};
 pub use turns::{Ticket, Turns};
-pub use window::Window;
+pub use window::{Late, Window};
 
 /// Requests for at most this many bytes never wait.
 pub const SMALL_BYTES: u64 = 16 << 10;
-/// Answers that take less are never late. The shortest timeout of TCP is 200 ms.
-pub const LATE_NS: u64 = 80 * MILLISECOND;
-/// An answer is late too if the link could have been idle for so long while it was awaited.
-const IDLE_NS: u64 = 50 * MILLISECOND;
+/// Answers that take less are never late. TCP repairs the end of an answer after some milliseconds at best,
+/// and after 200 if all of it was dropped.
+pub const LATE_NS: u64 = 5 * MILLISECOND;
+/// While the link was busy, an answer that took so much longer than what was before it explains is late.
+const BEYOND_NS: u64 = 80 * MILLISECOND;
 /// For so long a loss may be the reason that answers are late, on any connection: where all of an answer was
 /// dropped, its own connection shows none.
 const LOSS_TELLS_NS: u64 = SECOND;
@@ -56,7 +57,7 @@ pub const AWAY_NS: u64 = SECOND;
 /// The longest time without [`Receiver::poll_send`] while something waits.
 pub const POLL_NS: u64 = 50 * MILLISECOND;
 /// Time between two measurements of the rate: [`Receiver::handle_delivered`].
-pub const SAMPLE_NS: u64 = 20 * MILLISECOND;
+pub const SAMPLE_NS: u64 = 5 * MILLISECOND;
 
 const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MILLISECOND;

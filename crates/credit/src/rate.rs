@@ -7,6 +7,10 @@ use crate::{MILLISECOND, SAMPLE_NS, SECOND};
 const GREATEST_OVER: usize = 10;
 /// The shortest time that a rate is measured over: shorter ones tell of bursts, not of the link.
 const SPAN_MIN_NS: u64 = SAMPLE_NS / 2;
+/// The fewest answers of the largest size: an answer counts as a whole when its last byte is there.
+const ANSWERS_MIN: u64 = 4;
+/// The longest time: what came in it is too little to matter.
+const SPAN_MAX_NS: u64 = SECOND;
 /// Time after which the mean begins anew; it is of this time or up to twice of it.
 const MEAN_NS: u64 = 500 * MILLISECOND;
 
@@ -30,8 +34,9 @@ struct Mark {
 }
 
 impl Rate {
-    /// All bytes that have arrived until now. Calls within [`SPAN_MIN_NS`] of each other count as one.
-    pub fn handle_delivered(&mut self, now: u64, bytes: u64) {
+    /// All bytes that have arrived until now, in answers of at most `largest` bytes. Calls count as one until
+    /// enough has come.
+    pub fn handle_delivered(&mut self, now: u64, bytes: u64, largest: u64) {
         let mark = Mark { at: now, bytes };
         let Some(last) = self.last else {
             self.last = Some(mark);
@@ -39,7 +44,8 @@ impl Rate {
             return;
         };
         let span = now.saturating_sub(last.at);
-        if span < SPAN_MIN_NS {
+        let is_few = bytes.saturating_sub(last.bytes) < largest.saturating_mul(ANSWERS_MIN);
+        if span < SPAN_MIN_NS || (is_few && span < SPAN_MAX_NS) {
             return;
         }
         self.last = Some(mark);
@@ -95,13 +101,15 @@ fn per_second(bytes: u64, span: u64) -> u64 {
 mod tests {
     use super::*;
 
+    const MEASURED_NS: u64 = 20 * MILLISECOND;
+
     #[test]
     fn the_greatest_rate_is_forgotten_after_ten_seconds_and_the_mean_after_one() {
         let mut rate = Rate::default();
         let mut bytes = 0;
         for step in 0..1000u64 {
             bytes += if step < 100 { 2000 } else { 1000 };
-            rate.handle_delivered(step * SAMPLE_NS, bytes);
+            rate.handle_delivered(step * MEASURED_NS, bytes, 0);
             if step == 99 {
                 assert_eq!((rate.greatest(), rate.mean()), (100_000, 100_000));
             }
@@ -118,7 +126,7 @@ mod tests {
         let mut rate = Rate::default();
         assert_eq!((rate.greatest(), rate.mean(), rate.time_of(1)), (0, 0, 0));
         for _ in 0..3 {
-            rate.handle_delivered(5, 100);
+            rate.handle_delivered(5, 100, 0);
         }
         assert_eq!((rate.greatest(), rate.mean()), (0, 0));
     }

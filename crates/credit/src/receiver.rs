@@ -1,8 +1,11 @@
 //! The receiver: its window, the rate, and who is next.
 
 use crate::turns::{Ticket, Turns};
-use crate::window::Window;
-use crate::{AWAY_NS, IDLE_NS, LATE_NS, LOSS_TELLS_NS, Rate, SMALL_BYTES};
+use crate::window::{Late, Window};
+use crate::{AWAY_NS, BEYOND_NS, LATE_NS, LOSS_TELLS_NS, Rate, SECOND, SMALL_BYTES};
+
+/// Time of which the shortest answer is taken, or up to twice of it.
+const SHORTEST_OVER_NS: u64 = 10 * SECOND;
 
 /// An answer that is there, as its request was when it went.
 #[derive(Debug, Clone, Copy)]
@@ -15,6 +18,17 @@ pub struct Sent {
     pub flying: u64,
     /// Bytes that arrived meanwhile, of all drives.
     pub delivered: u64,
+}
+
+/// What has arrived until now.
+#[derive(Debug, Clone, Copy)]
+pub struct Delivered {
+    /// All bytes so far.
+    pub bytes: u64,
+    /// Bytes of the largest request so far.
+    pub largest: u64,
+    /// Time that the last answer took.
+    pub took: u64,
 }
 
 /// What a receiver has seen.
@@ -37,15 +51,33 @@ pub struct Counts {
 }
 
 /// One receiver's credit.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Receiver {
     window: Window,
     rate: Rate,
     turns: Turns,
+    /// The shortest answer that was told of, in the last and in this part of time, and this part's number.
+    shortest: [u64; 2],
+    part: u64,
     /// Time of the last loss.
     lost: Option<u64>,
     stalls: u64,
     waits: u64,
+}
+
+impl Default for Receiver {
+    fn default() -> Receiver {
+        Receiver {
+            window: Window::default(),
+            rate: Rate::default(),
+            turns: Turns::default(),
+            shortest: [u64::MAX; 2],
+            part: 0,
+            lost: None,
+            stalls: 0,
+            waits: 0,
+        }
+    }
 }
 
 impl Receiver {
@@ -81,22 +113,38 @@ impl Receiver {
             return;
         }
         let took = sent.arrived.saturating_sub(sent.at);
-        // What was on its way before it may all come first, and the link may be shared. If the link was idle
-        // meanwhile, it was late in any case.
-        let explained = self.rate.time_of(sent.flying).saturating_mul(2);
-        let idle = took.saturating_sub(self.rate.time_of(sent.delivered));
-        if took < LATE_NS || (took - LATE_NS < explained && idle < IDLE_NS) {
+        let base = self.shortest(sent.arrived, took);
+        // The link could have been idle for so long.
+        let idle = took.saturating_sub(self.rate.time_of(sent.delivered)).saturating_sub(base);
+        // What was on its way before it may all come first, and the link may be shared.
+        let explained = self.rate.time_of(sent.flying).saturating_mul(2).saturating_add(base);
+        let beyond = took.saturating_sub(explained);
+        let lost = if beyond >= BEYOND_NS { idle.max(beyond) } else { idle };
+        if lost < LATE_NS {
             return;
         }
         self.stalls += 1;
         self.window.handle_request(largest);
-        self.window.handle_late(sent.arrived, sent.at, sent.flying, &mut self.rate);
+        let late = Late { asked: sent.at, now: sent.arrived, lost, flying: sent.flying };
+        self.window.handle_late(late, &mut self.rate);
     }
 
-    /// All bytes that have arrived until now. Call it about every [`SAMPLE_NS`](crate::SAMPLE_NS) while
-    /// answers arrive.
-    pub fn handle_delivered(&mut self, now: u64, bytes: u64) {
-        self.rate.handle_delivered(now, bytes);
+    /// The shortest time of the answers that were told of, of the last seconds: what the way and the drives
+    /// take in any case.
+    fn shortest(&mut self, now: u64, took: u64) -> u64 {
+        let part = now / SHORTEST_OVER_NS;
+        if part != self.part {
+            self.shortest = [self.shortest[1], u64::MAX];
+            self.part = part;
+        }
+        self.shortest[1] = self.shortest[1].min(took);
+        self.shortest[0].min(self.shortest[1])
+    }
+
+    /// Answers have arrived. Call it about every [`SAMPLE_NS`](crate::SAMPLE_NS) while they do.
+    pub fn handle_delivered(&mut self, now: u64, delivered: Delivered) {
+        self.shortest(now, delivered.took);
+        self.rate.handle_delivered(now, delivered.bytes, delivered.largest);
         self.window.handle_time(now, self.turns.waiting() > 0, &mut self.rate);
     }
 

@@ -208,7 +208,11 @@ mod tests {
         assert_eq!(turns.next(AWAY_NS - 1, Some(100), AWAY_NS), None);
         assert_eq!(turns.next(AWAY_NS, Some(100), AWAY_NS), Some(tickets[0]));
         assert_eq!(turns.next(AWAY_NS, Some(100), AWAY_NS), None, "one is on its way");
-        assert_eq!(turns.next(WAIT_MAX_NS, Some(100), AWAY_NS), Some(tickets[1]), "it has waited long enough");
+        assert_eq!(
+            turns.next(WAIT_MAX_NS, Some(100), AWAY_NS),
+            Some(tickets[1]),
+            "it has waited long enough"
+        );
         assert_eq!(turns.next(WAIT_MAX_NS, Some(100), AWAY_NS), None);
     }
 

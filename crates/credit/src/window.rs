@@ -1,8 +1,10 @@
 //! How many bytes may be on their way. Found at run time, from answers that were late after losses, and from
 //! the rate.
 //!
-//! - *Open*: no bound. Two late answers within [`SPAN_NS`] clamp it, to half of what was on its way. So do two
-//!   of a window that has held before; one is enough above it, where the window was only tried.
+//! - Late answers *lose time*, which is forgotten by and by: the hundredth part of the time that passes. So what
+//!   costs less than a hundredth of the link is let pass.
+//! - *Open*: no bound. When [`LOST_NS`] are lost it is clamped, to half of what was on its way. So is a window
+//!   that has held before; less is enough above it, where the window was only tried.
 //! - The window that was too large is the *ceiling*. Below it the window grows in quick steps; at it, it rests
 //!   for the *hold* before it goes beyond. Each failure there doubles the hold, as each costs a timeout.
 //! - A window at which nothing was late for some seconds is *good*. What fails above it returns to it; what fails
@@ -17,18 +19,21 @@
 
 use crate::{MILLISECOND, Rate, SECOND};
 
-/// Late answers of this time count together.
-const SPAN_NS: u64 = 10 * SECOND;
+/// Time lost that leads to a decrease: of a window that was only tried, and of others. A timeout of TCP takes
+/// 200 ms.
+const LOST_NS: (u64, u64) = (100 * MILLISECOND, 250 * MILLISECOND);
+/// The part of the time that passes which may be lost.
+const FORGOTTEN_PART: u64 = 100;
 /// Time that a window is kept before it grows, without a ceiling and below it.
 const STEP_NS: (u64, u64) = (250 * MILLISECOND, 2 * SECOND);
 /// Time after which a decrease is judged by what arrives.
-const JUDGED_NS: u64 = 500 * MILLISECOND;
+const JUDGED_NS: u64 = SECOND;
 /// Time after which a window at which nothing was late is good.
 const GOOD_NS: u64 = 5 * SECOND;
 /// The first and the longest rest at the ceiling.
 const HOLD_NS: (u64, u64) = (20 * SECOND, 160 * SECOND);
 /// The first and the longest time without a decrease, after one that had to be undone.
-const TRUCE_NS: (u64, u64) = (2 * SECOND, 320 * SECOND);
+const TRUCE_NS: (u64, u64) = (4 * SECOND, 320 * SECOND);
 /// A window of this size bounds nothing: it is open again.
 const OPEN_BYTES: u64 = 64 << 20;
 
@@ -44,12 +49,26 @@ pub struct Window {
     /// Time of the last decision.
     decided: u64,
     hold: u64,
-    /// Time of a late answer that has not led to a decision.
-    late: Option<u64>,
+    /// Time lost since the last decision, as it was at the last late answer, and the time of that.
+    lost: u64,
+    lost_at: u64,
     /// The decrease that is not judged yet.
     before: Option<Before>,
     truce: u64,
     truce_until: u64,
+}
+
+/// A late answer.
+#[derive(Debug, Clone, Copy)]
+pub struct Late {
+    /// Time at which it was asked for.
+    pub asked: u64,
+    /// Time at which it has come.
+    pub now: u64,
+    /// Time that was lost by it.
+    pub lost: u64,
+    /// The most bytes that were on their way lately.
+    pub flying: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -74,7 +93,8 @@ impl Default for Window {
             ceiling: None,
             decided: 0,
             hold: HOLD_NS.0,
-            late: None,
+            lost: 0,
+            lost_at: 0,
             before: None,
             truce: TRUCE_NS.0,
             truce_until: 0,
@@ -88,16 +108,18 @@ impl Window {
         self.bytes
     }
 
-    /// An answer was late that was asked for at `asked`. At most `flying` bytes were on their way lately.
-    pub fn handle_late(&mut self, now: u64, asked: u64, flying: u64, rate: &mut Rate) {
+    /// An answer was late.
+    pub fn handle_late(&mut self, late: Late, rate: &mut Rate) {
+        let Late { asked, now, lost, flying } = late;
         // One decrease is judged before the next.
         if asked < self.decided || now < self.truce_until || self.before.is_some() {
             return;
         }
+        // What several answers lose at the same time is lost once.
+        self.lost = self.lost_now(now) + lost.min(now.saturating_sub(self.lost_at));
+        self.lost_at = now;
         let is_tried = self.bytes.is_some_and(|bytes| self.good.is_some_and(|good| bytes > good));
-        let is_second = self.late.is_some_and(|late| now.saturating_sub(late) < SPAN_NS);
-        if !is_tried && !is_second {
-            self.late = Some(now);
+        if self.lost < if is_tried { LOST_NS.0 } else { LOST_NS.1 } {
             return;
         }
         let failed = self.bytes.unwrap_or(flying).min(flying.max(self.floor));
@@ -107,8 +129,11 @@ impl Window {
         }
         self.before = Some(Before { bytes: self.bytes, mean_rate: rate.mean() });
         self.ceiling = Some(Ceiling { bytes: failed, rate: rate.greatest() });
+        // Most of the link is idle: half of it would not be enough.
+        let part = if rate.mean() < rate.greatest() / 2 { failed / 4 } else { failed / 2 };
         // Whole requests: half of three is two.
-        let next = self.good.filter(|&good| good < failed).unwrap_or_else(|| (failed / 2).next_multiple_of(self.floor.max(1)));
+        let whole = part.next_multiple_of(self.floor.max(1));
+        let next = self.good.filter(|&good| good < failed).unwrap_or(whole);
         self.good = self.good.filter(|&good| good < failed);
         self.decide(now, Some(next.max(self.floor)));
         rate.restart_mean();
@@ -126,7 +151,7 @@ impl Window {
         if age >= JUDGED_NS
             && let Some(before) = self.before.take()
         {
-            if is_limiting && rate.mean() < before.mean_rate / 4 * 3 {
+            if is_limiting && rate.mean() < before.mean_rate / 8 * 5 {
                 return self.undo(now, before);
             }
             if rate.mean() > before.mean_rate / 4 * 5 {
@@ -136,7 +161,7 @@ impl Window {
         if !is_limiting {
             return;
         }
-        if age >= GOOD_NS && self.late.is_none() {
+        if age >= GOOD_NS && self.lost_now(now) < LOST_NS.0 {
             self.good = self.good.max(Some(bytes));
         }
         if self.ceiling.is_some_and(|ceiling| rate.greatest() > ceiling.rate / 4 * 5) {
@@ -153,6 +178,10 @@ impl Window {
         }
     }
 
+    fn lost_now(&self, now: u64) -> u64 {
+        self.lost.saturating_sub(now.saturating_sub(self.lost_at) / FORGOTTEN_PART)
+    }
+
     /// A decrease was wrong.
     fn undo(&mut self, now: u64, before: Before) {
         (self.good, self.ceiling) = (None, None);
@@ -164,7 +193,7 @@ impl Window {
     fn decide(&mut self, now: u64, bytes: Option<u64>) {
         self.bytes = bytes;
         self.decided = now;
-        self.late = None;
+        (self.lost, self.lost_at) = (0, now);
         if bytes.is_none() {
             (self.good, self.ceiling) = (None, None);
         }

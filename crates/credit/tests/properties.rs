@@ -2,17 +2,28 @@
 
 use std::collections::BTreeSet;
 
-use braid_credit::{AWAY_NS, Receiver, SAMPLE_NS, Sent, Ticket, WAIT_MAX_NS};
+use braid_credit::{AWAY_NS, Delivered, Receiver, SAMPLE_NS, Sent, Ticket, WAIT_MAX_NS};
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
 enum Event {
-    Ask { caller: u64, drive: u128, bytes: u64 },
+    Ask {
+        caller: u64,
+        drive: u128,
+        bytes: u64,
+    },
     /// One of those on their way ends, late or not.
-    End { which: usize, late: bool },
+    End {
+        which: usize,
+        late: bool,
+    },
     /// One that waits is given up.
-    GiveUp { which: usize },
-    Pass { nanos: u64 },
+    GiveUp {
+        which: usize,
+    },
+    Pass {
+        nanos: u64,
+    },
     Loss,
 }
 
@@ -48,7 +59,7 @@ proptest! {
                 Event::End { which, late } if !flying.is_empty() => {
                     let (ticket, at, bytes) = flying.swap_remove(which % flying.len());
                     arrived += bytes;
-                    receiver.handle_delivered(now, arrived);
+                    receiver.handle_delivered(now, Delivered { bytes: arrived, largest: bytes, took: now - at });
                     if late {
                         let sent = Sent { at, arrived: now, flying: bytes * 4, delivered: bytes };
                         receiver.handle_late(sent, bytes);
@@ -86,7 +97,7 @@ proptest! {
         for (ticket, ..) in flying {
             receiver.handle_end(ticket);
         }
-        receiver.handle_delivered(now + SAMPLE_NS, arrived);
+        receiver.handle_delivered(now + SAMPLE_NS, Delivered { bytes: arrived, largest: 0, took: 0 });
         prop_assert_eq!(receiver.counts().flying, 0);
     }
 }

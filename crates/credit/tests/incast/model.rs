@@ -5,7 +5,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use braid_credit::{LATE_NS, POLL_NS, Receiver, SAMPLE_NS, Sent, Ticket};
+use braid_credit::{Delivered, LATE_NS, POLL_NS, Receiver, SAMPLE_NS, Sent, Ticket};
 
 pub(crate) const MS: u64 = 1_000_000;
 pub(crate) const SECOND: u64 = 1000 * MS;
@@ -326,7 +326,9 @@ impl Network {
         peer.flying -= peer.load.block;
         if peer.load.with_credit {
             if now - peer.sampled >= SAMPLE_NS {
-                peer.receiver.handle_delivered(now, peer.delivered);
+                let took = now - asked.went;
+                let delivered = Delivered { bytes: peer.delivered, largest: peer.load.block, took };
+                peer.receiver.handle_delivered(now, delivered);
                 peer.sampled = now;
             }
             if saw_loss {

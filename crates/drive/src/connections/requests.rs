@@ -23,8 +23,8 @@ use tokio::time::timeout;
 use crate::connections::answerer::Ticket;
 use crate::connections::buffers::{Connection, Share};
 use crate::connections::convert::{self, ObjectRef};
-use crate::connections::inward;
 use crate::connections::facts::{Objects, StoredFacts};
+use crate::connections::inward;
 use crate::connections::manage;
 use crate::connections::queries::{self, Room};
 use crate::connections::reply::Answer;
@@ -255,7 +255,9 @@ impl Requests {
         let flow = flow_of(&self.core, capability);
         let bytes = if write.hole { 0 } else { write.to - write.from };
         let crcs = std::mem::take(&mut write.crcs);
-        let Some((body, ticket)) = self.body((&flow, capability.client), bytes, crcs, receiver, ticket).await? else {
+        let Some((body, ticket)) =
+            self.body((&flow, capability.client), bytes, crcs, receiver, ticket).await?
+        else {
             return Ok(());
         };
         let g = capability.g;

@@ -200,7 +200,9 @@ async fn plain_rounds(
 }
 
 /// Runs all of these at once.
-async fn all(futures: impl Iterator<Item = impl Future<Output = Result<(), Failure>>>) -> Result<(), Failure> {
+async fn all(
+    futures: impl Iterator<Item = impl Future<Output = Result<(), Failure>>>,
+) -> Result<(), Failure> {
     futures_util::future::try_join_all(futures).await.map(drop)
 }
 
@@ -210,7 +212,8 @@ async fn client(cluster: &Cluster, credit: bool) -> Result<Client, Failure> {
 }
 
 async fn open(client: &Client, file: &Name, writes: bool) -> Result<File, Failure> {
-    let options = if writes { OpenOptions::new().write(true).create(true) } else { OpenOptions::new().read(true) };
+    let options =
+        if writes { OpenOptions::new().write(true).create(true) } else { OpenOptions::new().read(true) };
     Ok(client.open(file, &options).await?)
 }
 
