@@ -14,11 +14,12 @@
 //! # The algorithm
 //!
 //! The receiver begins *open*: it bounds nothing and costs nothing. The owner reports losses that its
-//! transport has seen ([`Receiver::handle_loss`]) and answers that took long ([`Receiver::handle_late`]). What the bytes that were on their way
-//! before it explain at the link's rate ([`Rate`]) is not late. If so much
-//! time is lost that it matters, the receiver is *clamped*: it has a [`Window`] of bytes that may be on their way. How the window is found at run time
-//! is told in `window.rs`. Requests beyond it wait ([`Turns`]): callers take turns, and of one caller's
-//! requests that goes first whose drive has the least on its way. What is small never waits.
+//! transport has seen ([`Receiver::handle_loss`]) and answers that took long ([`Receiver::handle_late`]).
+//! What the bytes that were on their way before it explain at the link's rate ([`Rate`]) is not late. If so
+//! much time is lost that it matters, the receiver is *clamped*: it has a [`Window`] of bytes that may be on
+//! their way. How the window is found at run time is told in `window.rs`. Requests beyond it wait
+//! ([`Turns`]): callers take turns, and of one caller's requests that goes first whose drive has the least on
+//! its way. What is small never waits.
 //!
 //! # Bounds
 //!
@@ -42,9 +43,9 @@ pub use window::{Late, Window};
 
 /// Requests for at most this many bytes never wait.
 pub const SMALL_BYTES: u64 = 16 << 10;
-/// Answers that take less are never late. TCP repairs the end of an answer after some milliseconds at best,
-/// and after 200 if all of it was dropped.
-pub const LATE_NS: u64 = 5 * MILLISECOND;
+/// Answers that take less are never late, and nothing is lost by them. TCP waits for at least 200 ms if all of
+/// an answer was dropped; some milliseconds may as well be a busy processor's.
+pub const LATE_NS: u64 = 40 * MILLISECOND;
 /// While the link was busy, an answer that took so much longer than what was before it explains is late.
 const BEYOND_NS: u64 = 80 * MILLISECOND;
 /// For so long a loss may be the reason that answers are late, on any connection: where all of an answer was

@@ -20,18 +20,18 @@ pub struct Sent {
     pub delivered: u64,
 }
 
-/// What has arrived until now.
+/// Arrivals until now.
 #[derive(Debug, Clone, Copy)]
 pub struct Delivered {
     /// All bytes so far.
     pub bytes: u64,
-    /// Bytes of the largest request so far.
+    /// Bytes of the largest request lately.
     pub largest: u64,
     /// Time that the last answer took.
     pub took: u64,
 }
 
-/// What a receiver has seen.
+/// Figures of a receiver.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Bytes that may be on their way; `None` if there is no bound.
@@ -107,7 +107,8 @@ impl Receiver {
         self.lost = Some(now);
     }
 
-    /// An answer took at least [`LATE_NS`]. The largest request until now was for `largest` bytes.
+    /// An answer took at least [`LATE_NS`]. The largest request since the last such answer was for
+    /// `largest` bytes.
     pub fn handle_late(&mut self, sent: Sent, largest: u64) {
         if self.lost.is_none_or(|lost| lost.saturating_add(LOSS_TELLS_NS) < sent.at) {
             return;
@@ -159,7 +160,7 @@ impl Receiver {
         self.window.bytes().is_none() && self.turns.waiting() == 0
     }
 
-    /// What was seen so far. The time of waits is the owner's to add.
+    /// Everything seen so far. The time of waits is the owner's to add.
     pub fn counts(&self) -> Counts {
         Counts {
             window: self.window.bytes(),

@@ -1,4 +1,4 @@
-//! Who is next: requests that are on their way, and those that wait. Callers take turns.
+//! Requests that are on their way and those that wait, and which of these is next. Callers take turns.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -65,8 +65,8 @@ impl Turns {
     /// and what went more than `away` before no longer counts.
     pub fn next(&mut self, now: u64, window: Option<u64>, away: u64) -> Option<Ticket> {
         self.write_off(now, away);
-        let (caller, queue) = self.waiting.front()?;
-        let caller = *caller;
+        let front = self.waiting.front()?;
+        let caller = front.0;
         let on_way = |waiting: &Waiting| self.by_drive.get(&waiting.drive).copied().unwrap_or(0);
         let overdue = |waiting: &Waiting| now.saturating_sub(waiting.since) >= WAIT_MAX_NS;
         let late = self.waiting.iter().enumerate().find(|(_, (_, queue))| queue.front().is_some_and(overdue));
@@ -74,13 +74,13 @@ impl Turns {
             return Some(self.take(now, index, 0));
         }
         // The oldest of those with the least before them.
-        let looked_at = queue.iter().enumerate().take(LOOKED_AT_MAX);
-        let (at, first) = looked_at.min_by_key(|(_, waiting)| on_way(waiting))?;
-        let fits = window.is_none_or(|window| self.flying_bytes.saturating_add(first.bytes) <= window);
+        let looked_at = front.1.iter().enumerate().take(LOOKED_AT_MAX);
+        let first = looked_at.min_by_key(|(_, waiting)| on_way(waiting))?;
+        let fits = window.is_none_or(|window| self.flying_bytes.saturating_add(first.1.bytes) <= window);
         if !fits && self.flying_bytes > 0 {
             return None;
         }
-        let ticket = self.take(now, 0, at);
+        let ticket = self.take(now, 0, first.0);
         // The caller is last among those that wait.
         if self.waiting.front().is_some_and(|(first, _)| *first == caller) {
             self.waiting.rotate_left(1);
@@ -128,7 +128,7 @@ impl Turns {
     }
 
     fn take(&mut self, now: u64, caller: usize, at: usize) -> Ticket {
-        let (_, queue) = &mut self.waiting[caller];
+        let queue = &mut self.waiting[caller].1;
         let Waiting { ticket, drive, bytes, .. } = queue.remove(at).expect("it waits there");
         if queue.is_empty() {
             self.waiting.remove(caller);
@@ -148,7 +148,7 @@ impl Turns {
         }
     }
 
-    /// What should have arrived long ago gives its credit back.
+    /// Requests whose answers should have come long ago give their credit back.
     fn write_off(&mut self, now: u64, away: u64) {
         let is_gone = |flying: &Flying| flying.counts && now.saturating_sub(flying.since) >= away;
         let gone: Vec<Ticket> =

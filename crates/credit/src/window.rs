@@ -1,14 +1,15 @@
-//! How many bytes may be on their way. Found at run time, from answers that were late after losses, and from
+//! The bytes that may be on their way. Found at run time, from answers that were late after losses, and from
 //! the rate.
 //!
-//! - Late answers *lose time*, which is forgotten by and by: the hundredth part of the time that passes. So what
-//!   costs less than a hundredth of the link is let pass.
-//! - *Open*: no bound. When [`LOST_NS`] are lost it is clamped, to half of what was on its way. So is a window
-//!   that has held before; less is enough above it, where the window was only tried.
-//! - The window that was too large is the *ceiling*. Below it the window grows in quick steps; at it, it rests
-//!   for the *hold* before it goes beyond. Each failure there doubles the hold, as each costs a timeout.
-//! - A window at which nothing was late for some seconds is *good*. What fails above it returns to it; what fails
-//!   at it is halved.
+//! - Late answers *lose time*, which is forgotten by and by: the hundredth part of the time that passes. So
+//!   what costs less than a hundredth of the link is let pass.
+//! - *Open*: no bound. When [`LOST_NS`] are lost it is clamped, to half of what was on its way. So is a
+//!   window that has held before; less is enough above it, where the window was only tried.
+//! - The window that was too large is the *ceiling*. Below it the window grows in quick steps; at it, it
+//!   rests for the *hold* before it goes beyond. Each failure there doubles the hold, as each costs a
+//!   timeout.
+//! - A window at which nothing was late for some seconds is *good*. What fails above it returns to it; what
+//!   fails at it is halved.
 //! - If the link delivers more than when the ceiling was found, the ceiling says nothing any more.
 //! - *It must not cost*: if less arrives after a decrease than before, it was not the link that was late (say
 //!   that slow disks need many requests), and the decrease is undone. For a while, none follows; for twice as
@@ -27,13 +28,15 @@ const FORGOTTEN_PART: u64 = 100;
 /// Time that a window is kept before it grows, without a ceiling and below it.
 const STEP_NS: (u64, u64) = (250 * MILLISECOND, 2 * SECOND);
 /// Time after which a decrease is judged by what arrives.
-const JUDGED_NS: u64 = SECOND;
+const JUDGED_NS: u64 = 2 * SECOND;
 /// Time after which a window at which nothing was late is good.
 const GOOD_NS: u64 = 5 * SECOND;
 /// The first and the longest rest at the ceiling.
 const HOLD_NS: (u64, u64) = (20 * SECOND, 160 * SECOND);
 /// The first and the longest time without a decrease, after one that had to be undone.
 const TRUCE_NS: (u64, u64) = (4 * SECOND, 320 * SECOND);
+/// Part by which a request that is smaller than those before lets the floor sink.
+const SMALLER_PART: u64 = 64;
 /// A window of this size bounds nothing: it is open again.
 const OPEN_BYTES: u64 = 64 << 20;
 
@@ -42,7 +45,7 @@ const OPEN_BYTES: u64 = 64 << 20;
 pub struct Window {
     /// `None`: no bound.
     bytes: Option<u64>,
-    /// The largest request so far: no window is smaller.
+    /// About the largest request lately: no window is smaller, and it grows by at least so much.
     floor: u64,
     good: Option<u64>,
     ceiling: Option<Ceiling>,
@@ -141,7 +144,7 @@ impl Window {
 
     /// A request of this size was made.
     pub fn handle_request(&mut self, bytes: u64) {
-        self.floor = self.floor.max(bytes);
+        self.floor = bytes.max(self.floor - self.floor / SMALLER_PART);
     }
 
     /// Time has passed. `is_limiting`: requests wait for the window.
@@ -151,7 +154,7 @@ impl Window {
         if age >= JUDGED_NS
             && let Some(before) = self.before.take()
         {
-            if is_limiting && rate.mean() < before.mean_rate / 8 * 5 {
+            if is_limiting && rate.mean() < before.mean_rate / 4 * 3 {
                 return self.undo(now, before);
             }
             if rate.mean() > before.mean_rate / 4 * 5 {

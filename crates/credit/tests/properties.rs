@@ -81,7 +81,7 @@ proptest! {
                 flying.push((ticket, now, bytes));
             }
             let counts = receiver.counts();
-            prop_assert_eq!(counts.waiting, waiting.len() as u64);
+            prop_assert_eq!(usize::try_from(counts.waiting), Ok(waiting.len()));
             let young = flying.iter().filter(|(_, at, _)| now - at < AWAY_NS);
             let all: u64 = flying.iter().map(|(.., bytes)| bytes).sum();
             prop_assert!(counts.flying <= all);

@@ -1,7 +1,8 @@
 //! The credit of one receiver ([`braid_credit`]), shared by all tasks that ask for something over its link.
 //!
 //! While it bounds nothing, a request costs some atomic additions and two looks at the clock; the lock is
-//! taken about every 5 ms, and for answers that took longer. A [`Turn`] that is dropped gives its credit back.
+//! taken about every 5 ms, and for answers that took longer. A [`Turn`] that is dropped gives its credit
+//! back.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -26,7 +27,7 @@ pub struct Credit {
     delivered: AtomicU64,
     /// Time of the last sample.
     sampled: AtomicU64,
-    /// Bytes of the largest request so far.
+    /// Bytes of the largest request since the last answer that took long.
     largest: AtomicU64,
     waited_ns: AtomicU64,
     state: Mutex<State>,
@@ -76,7 +77,7 @@ impl Credits {
         self.all().values().any(|credit| !credit.is_open())
     }
 
-    /// What was seen so far, by link.
+    /// Everything seen so far, by link.
     pub fn counts(&self) -> Vec<(IpAddr, Counts)> {
         self.all().iter().map(|(&link, credit)| (link, credit.counts())).collect()
     }
@@ -161,7 +162,7 @@ impl Credit {
         self.state().receiver.handle_loss(self.now());
     }
 
-    /// What was seen so far.
+    /// Everything seen so far.
     pub fn counts(&self) -> Counts {
         let flying = self.flying.load(Ordering::Relaxed);
         let waited_ns = self.waited_ns.load(Ordering::Relaxed);
@@ -235,7 +236,8 @@ impl Turn {
             let on_way = credit.flying.load(Ordering::Relaxed);
             let flying = credit.peak.swap(on_way, Ordering::Relaxed).max(self.flying);
             let sent = Sent { at: self.at, arrived: now, flying, delivered: all - self.delivered };
-            state.receiver.handle_late(sent, credit.largest.load(Ordering::Relaxed));
+            let largest = credit.largest.swap(self.bytes, Ordering::Relaxed);
+            state.receiver.handle_late(sent, largest);
         }
         credit.poll(&mut state);
     }

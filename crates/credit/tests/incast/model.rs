@@ -27,7 +27,7 @@ pub(crate) struct Link {
     pub(crate) round_trip: u64,
 }
 
-/// How a receiver asks its senders.
+/// A receiver's way of asking its senders.
 #[derive(Clone, Copy)]
 pub(crate) struct Load {
     pub(crate) senders: usize,
