@@ -10,7 +10,8 @@
 //!   timeout.
 //! - A window at which nothing was late for some seconds is *good*. What fails above it returns to it; what
 //!   fails at it is halved.
-//! - If the link delivers more than when the ceiling was found, the ceiling says nothing any more.
+//! - If the link delivers more than when the ceiling was found, or if growth has raised the rate, the ceiling
+//!   says nothing any more, and the window doubles in quick steps.
 //! - *It must not cost*: if less arrives after a decrease than before, it was not the link that was late (say
 //!   that slow disks need many requests), and the decrease is undone. For a while, none follows; for twice as
 //!   long the next time, until a decrease has helped.
@@ -57,6 +58,8 @@ pub struct Window {
     lost_at: u64,
     /// The decrease that is not judged yet.
     before: Option<Before>,
+    /// The mean rate before the window grew, until that is judged.
+    grew_at: Option<u64>,
     truce: u64,
     truce_until: u64,
 }
@@ -99,6 +102,7 @@ impl Default for Window {
             lost: 0,
             lost_at: 0,
             before: None,
+            grew_at: None,
             truce: TRUCE_NS.0,
             truce_until: 0,
         }
@@ -167,7 +171,9 @@ impl Window {
         if age >= GOOD_NS && self.lost_now(now) < LOST_NS.0 {
             self.good = self.good.max(Some(bytes));
         }
-        if self.ceiling.is_some_and(|ceiling| rate.greatest() > ceiling.rate / 4 * 5) {
+        let has_helped =
+            age >= STEP_NS.1 && self.grew_at.take().is_some_and(|before| rate.mean() > before / 10 * 11);
+        if has_helped || self.ceiling.is_some_and(|ceiling| rate.greatest() > ceiling.rate / 4 * 5) {
             (self.ceiling, self.hold) = (None, HOLD_NS.0);
         }
         let step = bytes + self.floor.max(bytes / 4);
@@ -177,7 +183,10 @@ impl Window {
             Some(_) => (step, self.hold),
         };
         if age >= rest && self.before.is_none() {
+            let mean = rate.mean();
             self.decide(now, Some(grown).filter(|&grown| grown < OPEN_BYTES));
+            self.grew_at = Some(mean);
+            rate.restart_mean();
         }
     }
 
@@ -196,6 +205,7 @@ impl Window {
     fn decide(&mut self, now: u64, bytes: Option<u64>) {
         self.bytes = bytes;
         self.decided = now;
+        self.grew_at = None;
         (self.lost, self.lost_at) = (0, now);
         if bytes.is_none() {
             (self.good, self.ceiling) = (None, None);

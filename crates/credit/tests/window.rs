@@ -54,3 +54,22 @@ fn what_was_asked_for_before_a_decision_says_nothing_about_it() {
     }
     assert_eq!(window.bytes(), Some(1 << 19));
 }
+
+#[test]
+fn a_window_that_holds_the_rate_down_opens_again() {
+    let mut window = Window::default();
+    let mut rate = rate(SECOND);
+    for now in [2 * SECOND, 3 * SECOND] {
+        window.handle_late(late(now, 200 * MS), &mut rate);
+    }
+    // Twenty windows a second arrive, whatever the window is.
+    let mut bytes = 1_000_000;
+    let mut now = 3 * SECOND;
+    while let Some(may_fly) = window.bytes() {
+        now += 50 * MS;
+        bytes += may_fly;
+        rate.handle_delivered(now, bytes, 0);
+        window.handle_time(now, true, &mut rate);
+        assert!(now < 60 * SECOND, "still {may_fly}");
+    }
+}

@@ -204,6 +204,12 @@ impl Turn {
         self.waited
     }
 
+    /// Counts its time from now on: until here it was its peer's.
+    pub fn restart(&mut self) {
+        self.at = self.credit.now();
+        self.delivered = self.credit.delivered.load(Ordering::Relaxed);
+    }
+
     /// Returns true if it is time to look for losses: its answer took long, or none was looked at lately.
     pub fn is_worth_a_look(&self) -> bool {
         let now = self.credit.now();

@@ -44,7 +44,8 @@ impl Inward {
     pub(crate) fn arriving(&self, credit: &Arc<Credit>, client: ClientId, bytes: u32) -> Turn {
         if !credit.is_open() {
             let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(first) = given.get_mut(&client).and_then(VecDeque::pop_front) {
+            if let Some(mut first) = given.get_mut(&client).and_then(VecDeque::pop_front) {
+                first.turn.restart();
                 return first.turn;
             }
         }

@@ -315,9 +315,9 @@ impl Requests {
             return Ok(Some((Body::Hole, ticket)));
         }
         let (flow, client) = whose;
-        let arriving = self.inward.as_ref().map(|credit| self.core.inward.arriving(credit, client, bytes));
         let buffers = self.buffers_of(flow, Direction::Write);
         let Some((share, ticket)) = self.share(buffers, bytes, ticket).await else { return Ok(None) };
+        let arriving = self.inward.as_ref().map(|credit| self.core.inward.arriving(credit, client, bytes));
         let mut buffer = buffers.buffer(bytes, share);
         match &self.core.rails {
             None => receiver.payload(buffer.fill()).await?,
