@@ -43,8 +43,8 @@ pub use window::{Late, Window};
 
 /// Requests for at most this many bytes never wait.
 pub const SMALL_BYTES: u64 = 16 << 10;
-/// Answers that take less are never late, and nothing is lost by them. TCP waits for at least 200 ms if all of
-/// an answer was dropped; some milliseconds may as well be a busy processor's.
+/// Answers that take less are never late, and nothing is lost by them. TCP waits for at least 200 ms if all
+/// of an answer was dropped; some milliseconds may as well be a busy processor's.
 pub const LATE_NS: u64 = 40 * MILLISECOND;
 /// While the link was busy, an answer that took so much longer than what was before it explains is late.
 const BEYOND_NS: u64 = 80 * MILLISECOND;

@@ -267,7 +267,8 @@ impl Network {
                     return;
                 }
                 if of.progress != progress {
-                    let (progress, after) = (of.progress, of.progress + TIMEOUT - self.now);
+                    let progress = of.progress;
+                    let after = progress + TIMEOUT - self.now;
                     return self.at(after, What::Timer { conn, answer, progress });
                 }
                 of.segments.iter_mut().for_each(|state| {
@@ -391,7 +392,8 @@ impl Network {
             let has_room = u32::try_from(in_flight).is_ok_and(|in_flight| f64::from(in_flight) < of.window);
             let wants = |state: &State| matches!(state, State::Unsent | State::Lost);
             let Some(segment) = of.segments.iter().position(wants).filter(|_| has_room) else { break };
-            let (answer, progress) = (of.answer, of.progress);
+            let answer = of.answer;
+            let progress = of.progress;
             if in_flight == 0 && after == 0 {
                 self.at(TIMEOUT, What::Timer { conn, answer, progress });
                 self.at(PROBE, What::Probe { conn, answer, progress });

@@ -31,7 +31,7 @@ const STRIPES: u64 = 32;
 const READS: &str = "incast: 16 drives to one client";
 const WRITES: &str = "incast: 16 clients to one drive";
 
-/// The results.
+/// Rows that were measured.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Found {
     quick: bool,
