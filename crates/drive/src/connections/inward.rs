@@ -29,15 +29,19 @@ struct Given {
 impl Inward {
     /// Gives a client its turn: its next write of so many bytes takes it.
     pub(crate) fn give(&self, client: ClientId, turn: Turn) {
+        self.give_at(Instant::now(), client, turn);
+    }
+
+    fn give_at(&self, now: Instant, client: ClientId, turn: Turn) {
         let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
         let mut gone = Vec::new();
         for turns in given.values_mut() {
-            while let Some(first) = turns.pop_front_if(|first| first.at.elapsed() >= GIVEN_UP) {
+            while let Some(first) = turns.pop_front_if(|first| now.duration_since(first.at) >= GIVEN_UP) {
                 gone.push(first.turn);
             }
         }
         given.retain(|_, turns| !turns.is_empty());
-        given.entry(client).or_default().push_back(Given { turn, at: Instant::now() });
+        given.entry(client).or_default().push_back(Given { turn, at: now });
     }
 
     /// A write's payload is on its way over this link: under the turn that its client was given, if any.
@@ -63,14 +67,14 @@ pub(crate) fn arrived(turn: Turn, receiver: &mut Receiver) {
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_turn_that_its_client_does_not_use_is_given_back() {
         let inward = Inward::default();
         let credit = inward.credits.of([198, 18, 0, 1].into());
-        inward.give(ClientId(1), credit.turn(1, 1, 100).await);
+        let now = Instant::now();
+        inward.give_at(now, ClientId(1), credit.turn(1, 1, 100).await);
         assert_eq!(credit.counts().flying, 100);
-        tokio::time::advance(GIVEN_UP).await;
-        inward.give(ClientId(2), credit.turn(2, 2, 10).await);
+        inward.give_at(now + GIVEN_UP, ClientId(2), credit.turn(2, 2, 10).await);
         assert_eq!(credit.counts().flying, 10);
     }
 }
