@@ -14,6 +14,7 @@ use crate::data::unit_writes::UnitWrites;
 use crate::error::{Error, Result};
 use crate::later::Later;
 use crate::peers::control::Control;
+use crate::peers::credit::{Caller, Credits, LinkCredit};
 use crate::peers::drive_requests::InFlightLimit;
 use crate::peers::drives::Drives;
 use crate::peers::renewals::Renewals;
@@ -40,6 +41,8 @@ pub(crate) struct Paths {
     pub(crate) scratch: Scratch,
     /// Instructions in flight per drive and session.
     flights: usize,
+    /// `None`: reads wait for no turn.
+    pub(crate) credits: Option<Credits>,
 }
 
 /// Instructions in flight per drive and session of a handle with a reserved rate. A drive spreads what it
@@ -72,7 +75,8 @@ impl Paths {
     fn new(config: &Config) -> Paths {
         let limits = Limits { reply: config.drive_reply, ..config.limits };
         let drives = Drives::new(config.credentials.cluster, limits, config.idle_sessions, config.avoid);
-        Paths::of(config, drives, config.flights_per_drive)
+        let credits = config.credit.then(Credits::default);
+        Paths { credits, ..Paths::of(config, drives, config.flights_per_drive) }
     }
 
     fn of(config: &Config, drives: Drives, flights: usize) -> Paths {
@@ -82,6 +86,7 @@ impl Paths {
             small_sets: Semaphore::new(SMALL_SETS_MAX),
             scratch: Scratch::default(),
             flights,
+            credits: None,
         }
     }
 }
@@ -179,9 +184,16 @@ impl Client {
         self.shared.watches.load(Ordering::Acquire)
     }
 
-    pub(crate) fn in_flight_limit(&self) -> InFlightLimit {
+    /// The bounds for one caller, which has this number.
+    pub(crate) fn in_flight_limit(&self, number: u64) -> InFlightLimit<'_> {
         let config = &self.shared.config;
-        InFlightLimit { flights: self.paths.flights, bytes: config.flight_bytes }
+        let caller = self.paths.credits.as_ref().map(|credits| Caller { credits, number });
+        InFlightLimit { flights: self.paths.flights, bytes: config.flight_bytes, caller }
+    }
+
+    /// The credit of each of this machine's links over which drives were read, but for reserved handles.
+    pub fn credit(&self) -> Vec<LinkCredit> {
+        self.paths.credits.as_ref().map(Credits::counts).unwrap_or_default()
     }
 }
 

@@ -51,6 +51,10 @@ pub struct Config {
     /// Method by which parts of a unit are written. Only experiments change it. Default
     /// [`PartWrites::Cheapest`].
     pub part_writes: PartWrites,
+    /// True if reads wait for their turn where the link to this client is too slow for the answers of many
+    /// drives at once, so that no switch drops what it has no room for. Costs nothing elsewhere; only
+    /// experiments switch it off. Default: true.
+    pub credit: bool,
     /// Called with the manager's address, once per request, when a request has waited for the manager for
     /// [`WAIT_TOLD_AFTER`], beyond the time for which the manager may wait for others: users can then be
     /// told. Default: none.
@@ -95,6 +99,7 @@ impl Config {
             idle_sessions: 16,
             control_sessions: 16,
             part_writes: PartWrites::Cheapest,
+            credit: true,
             on_wait: None,
         }
     }

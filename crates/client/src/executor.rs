@@ -464,6 +464,7 @@ async fn ask_drives(
         entry.0.push(Label { id, failed });
         entry.1.push(item);
     }
+    let caller = u64::try_from(std::ptr::from_ref(handle).addr()).unwrap_or_default();
     let mut labels = Vec::with_capacity(columns.len());
     let mut requests = Vec::with_capacity(columns.len());
     for (column, (of_column, items)) in columns {
@@ -473,7 +474,7 @@ async fn ask_drives(
             match &target.grant {
                 Some(grant) => {
                     let drives = &handle.client.paths.drives;
-                    let limit = handle.client.in_flight_limit();
+                    let limit = handle.client.in_flight_limit(caller);
                     request_all(drives, target.drive, &target.address, grant, limit, items).await
                 }
                 None => {

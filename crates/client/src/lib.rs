@@ -38,6 +38,7 @@ mod sequential;
 mod show_rate;
 mod view;
 
+pub use braid_credit::Counts as CreditCounts;
 pub use braid_plan::Way;
 pub use braid_schedule::Delivered;
 pub use braid_wire::control::{AttributeChanges, HandlePromise, NewAttributes, News, NotAdmitted, Seen};
@@ -59,6 +60,7 @@ pub use naming::reservations::{DataDirection, RateAsk};
 pub use naming::room::Room;
 pub use naming::snapshots::Buffered;
 pub use open::OpenOptions;
+pub use peers::credit::LinkCredit;
 pub use peers::watch::Watching;
 pub use sequential::{ReadAhead, Sequential};
 pub use show_rate::show_rate;

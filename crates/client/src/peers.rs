@@ -1,6 +1,7 @@
 //! Requests to the manager and to drives: sessions, retries, leases.
 
 pub(crate) mod control;
+pub(crate) mod credit;
 pub(crate) mod drive_requests;
 pub(crate) mod drives;
 pub(crate) mod faults;

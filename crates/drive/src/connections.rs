@@ -5,6 +5,7 @@ pub(crate) mod buffers;
 pub(crate) mod connection;
 pub(crate) mod convert;
 pub(crate) mod facts;
+pub(crate) mod inward;
 pub(crate) mod manage;
 pub(crate) mod outbox;
 pub(crate) mod queries;

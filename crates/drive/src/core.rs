@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 
 use crate::calibration::{Calibration, Traffic, device_cost};
 use crate::connections::buffers::Pool;
+use crate::connections::inward::Inward;
 use crate::connections::room::PeerSlots;
 use crate::connections::sending::Chosen;
 use crate::damage::Damage;
@@ -48,6 +49,8 @@ pub(crate) struct Core {
     pub(crate) gate: Arc<Gate>,
     /// The turn of each payload at the rail; `None`: its rate is not known.
     pub(crate) rails: Option<Rails>,
+    /// Payloads on their way here.
+    pub(crate) inward: Inward,
     pub(crate) figures: Figures,
     pub(crate) readahead: Readahead,
     pub(crate) readmission: ReadmissionFence,
@@ -131,6 +134,7 @@ impl Core {
             promised_pool: Pool::new(settings.payload_bytes_max / PROMISED_PART),
             rails: Rails::new(&gate, settings.rail_bytes_per_second),
             gate,
+            inward: Inward::default(),
             figures: Figures::default(),
             readahead: Readahead::new(settings.read_ahead_bytes),
             readmission,

@@ -41,10 +41,12 @@ async fn run(command: Command, report: Report) -> Result<(), Failure> {
         Command::Bench(Bench::Predict(asked)) => bench::predict::run(asked, report).await,
         Command::Bench(Bench::Promises(asked)) => bench::promises::run(asked, report).await,
         Command::Bench(Bench::Volumes(asked)) => bench::volumes::run(asked, report).await,
+        Command::Bench(Bench::Net(asked)) => bench::net::run(asked, report).await,
         Command::Sim(sim) => sim::run(sim, report).await,
         Command::Demo(demo) => demo::run(demo, report).await,
         Command::DemoPeer { file } => demo::peer::peer(&file),
         Command::BenchClient => bench::client::serve().await,
+        Command::BenchAnswers { address } => bench::net::answers(&address).await,
         Command::BenchFarEnd => bench::small::far_end().await,
         Command::Braid(_) => unreachable!("it was handed on"),
     }

@@ -2,6 +2,7 @@
 //! answers requests as they are done, not in the order in which they came.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -42,6 +43,7 @@ type Unanswered = Arc<Mutex<HashMap<u64, (Purpose, Asked)>>>;
 #[derive(Debug)]
 pub struct DriveSession {
     drive: DriveId,
+    link: Option<IpAddr>,
     asker: Asker,
     answers: Answers,
 }
@@ -102,7 +104,9 @@ impl DriveSession {
         cluster: ClusterId,
         limits: &Limits,
     ) -> Result<DriveSession> {
-        let (sender, mut receiver) = Stream::connect(address, limits).await?.into_halves();
+        let stream = Stream::connect(address, limits).await?;
+        let link = stream.link();
+        let (sender, mut receiver) = stream.into_halves();
         let hello = hello::take(&mut receiver, PeerRole::Drive, cluster, Some(expect), limits).await?;
         let seal = seal::Asker::new(&hello, hello::challenge());
         let unanswered = Unanswered::default();
@@ -114,12 +118,18 @@ impl DriveSession {
             body: Vec::new(),
             put: Vec::new(),
         };
-        Ok(DriveSession { drive: expect, asker, answers: Answers { receiver, limits: *limits, unanswered } })
+        let answers = Answers { receiver, limits: *limits, unanswered };
+        Ok(DriveSession { drive: expect, link, asker, answers })
     }
 
     /// The drive at the other end.
     pub fn drive(&self) -> DriveId {
         self.drive
+    }
+
+    /// The address of this machine's link that answers come over; `None` if the drive is on this machine.
+    pub fn link(&self) -> Option<IpAddr> {
+        self.link
     }
 
     /// From now on adds the number of bytes that the session sends to `sent`: headers, capabilities, MACs and
@@ -298,6 +308,11 @@ impl Answers {
             return Err(self.unexpected(format!("payload with {}", reply.name())));
         }
         Ok((head, reply))
+    }
+
+    /// Returns true if segments of answers were lost on their way since the last call. Costs a system call.
+    pub fn have_lost(&mut self) -> bool {
+        self.receiver.has_lost()
     }
 
     /// Reads the next `into.len()` bytes of the last answer's payload.

@@ -145,6 +145,17 @@ impl Socket {
     }
 }
 
+impl ReadHalf {
+    /// The system's socket, to look at it; `None` if simulated.
+    pub(crate) fn as_tcp(&self) -> Option<&TcpStream> {
+        match self {
+            ReadHalf::Tcp(half) => Some(half.as_ref()),
+            #[cfg(feature = "simulated")]
+            ReadHalf::Simulated(_) => None,
+        }
+    }
+}
+
 impl WriteHalf {
     /// The system's socket, for other ways to send; `None` if simulated.
     pub(crate) fn as_tcp(&self) -> Option<&TcpStream> {

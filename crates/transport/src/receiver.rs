@@ -16,6 +16,7 @@ use tokio::time::{Instant, timeout};
 use crate::bodies::{Bodies, STRANGER_BODY_BYTES_MAX, Share};
 use crate::error::{Result, TransportError};
 use crate::limits::Limits;
+use crate::losses;
 use crate::net::ReadHalf;
 use crate::slots::{ConnectionSlot, Work};
 
@@ -43,6 +44,8 @@ pub struct Receiver {
     sound: bool,
     /// Resources of the listener that the connection holds, if it was accepted.
     held: Option<ConnectionResources>,
+    /// Segments that had come out of order when losses were last looked for.
+    out_of_order: u32,
 }
 
 /// Resources that an accepted connection holds.
@@ -86,7 +89,15 @@ impl Receiver {
             spare: Vec::new(),
             sound: true,
             held,
+            out_of_order: 0,
         }
+    }
+
+    /// Returns true if segments of the connection were lost on their way here since the last call. Costs a
+    /// system call.
+    pub fn has_lost(&mut self) -> bool {
+        let Some(now) = self.inner.as_tcp().and_then(losses::out_of_order) else { return false };
+        std::mem::replace(&mut self.out_of_order, now) != now
     }
 
     /// Admits an authenticated peer: it gets `place` instead of its first slot, and the usual bounds.

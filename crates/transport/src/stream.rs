@@ -213,6 +213,13 @@ impl Stream {
         }
     }
 
+    /// The address of this machine's link that the connection is over; `None` if the peer is on this machine,
+    /// or if the connection is simulated.
+    pub fn link(&self) -> Option<IpAddr> {
+        let local = self.inner.as_tcp()?.local_addr().ok()?.ip();
+        (!self.is_local()).then_some(local)
+    }
+
     /// The peer's location as an [`Origin`], for slots.
     pub fn origin(&self) -> Origin {
         if self.is_local() { Origin::Here } else { Origin::Elsewhere }

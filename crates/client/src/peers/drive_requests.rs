@@ -10,19 +10,25 @@ use braid_layout::DriveId;
 use braid_transport::TransportError;
 use braid_wire::checksum::block_crcs;
 use braid_wire::control::Grant;
-use braid_wire::data::{DriveReply, DriveRequest};
+use braid_wire::data::{DriveReply, DriveRequest, WriteTurn};
 use braid_wire::{Reason, Refusal};
 use tokio::sync::Semaphore;
 
 use crate::data::landing::land;
+use crate::peers::credit::{Caller, Flights};
 use crate::peers::drives::{Drives, Lent};
 use crate::peers::small_requests::small_requests;
 
+/// Tag of requests for a turn; others have their item's index.
+const TURN_TAG: u64 = u64::MAX;
+
 /// Bounds on the requests in flight on one session.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct InFlightLimit {
+pub(crate) struct InFlightLimit<'a> {
     pub(crate) flights: usize,
     pub(crate) bytes: u64,
+    /// Set if requests wait for their turn.
+    pub(crate) caller: Option<Caller<'a>>,
 }
 
 /// A request with the bytes to send, or the buffer to fill.
@@ -76,7 +82,7 @@ pub(crate) async fn request_all(
     drive: DriveId,
     address: &str,
     grant: &Grant,
-    limit: InFlightLimit,
+    limit: InFlightLimit<'_>,
     items: Vec<Item<'_>>,
 ) -> Vec<RequestOutcome> {
     let items = match small_requests(drives, drive, address, grant, items).await {
@@ -121,7 +127,7 @@ pub(crate) async fn request_all(
 async fn send_and_receive(
     lent: &mut Lent,
     grant: &Grant,
-    limit: InFlightLimit,
+    limit: InFlightLimit<'_>,
     items: Vec<Item<'_>>,
     outcomes: &mut [Option<RequestOutcome>],
 ) -> Result<(), TransportError> {
@@ -129,10 +135,13 @@ async fn send_and_receive(
     let flights = Semaphore::new(limit.flights.max(1));
     let bytes = Semaphore::new(kibibytes_of(limit.bytes));
     let asked = Semaphore::new(0);
+    let turns = Semaphore::new(0);
     let stop = AtomicBool::new(false);
     let last = AtomicUsize::new(items.len());
     let (mut asks, mut landings): (Vec<_>, Vec<_>) =
         items.into_iter().map(|item| ((item.request, item.payload), item.into)).unzip();
+    let lengths: Vec<usize> = landings.iter().map(|into| into.len()).collect();
+    let waits = Flights::begin(limit.caller, &lent.session);
     let starts: Vec<u32> = asks.iter().map(|(request, _)| first_byte(request)).collect();
     let (asker, answers) = lent.session.halves();
     let send = async {
@@ -144,6 +153,13 @@ async fn send_and_receive(
                 break;
             }
             put_crcs(request, payload);
+            waits.turn(index, lengths[index]).await;
+            if let Some(bytes) = waits.asks_first(payload) {
+                asked.add_permits(1);
+                let turn = WriteTurn { at: request.target().at, bytes };
+                asker.ask(TURN_TAG, grant, &turn.into(), &[]).await?;
+                turns.acquire().await.expect("it is never closed").forget();
+            }
             // Before the bytes are sent: the drive may refuse before it has received them all.
             asked.add_permits(1);
             let pieces: &[&[u8]] = if payload.is_empty() { &[] } else { &[payload] };
@@ -153,14 +169,22 @@ async fn send_and_receive(
         Ok::<(), TransportError>(())
     };
     let receive = async {
-        for received in 0..landings.len() {
+        let mut received = 0;
+        while received < landings.len() {
             asked.acquire().await.expect("it is never closed").forget();
             if received >= last.load(Ordering::Relaxed) {
                 break;
             }
             let answer = answers.next().await?;
+            if answer.tag == TURN_TAG {
+                // Whatever the answer: a write that had no turn is not refused for that.
+                turns.add_permits(1);
+                continue;
+            }
+            received += 1;
             let index = usize::try_from(answer.tag).expect("an index of an item");
             let outcome = land(answers, answer, starts[index], std::mem::take(&mut landings[index])).await?;
+            waits.arrived(index, outcome.as_ref().ok(), answers);
             if outcome.as_ref().is_err_and(Failure::concerns_all) {
                 stop.store(true, Ordering::Relaxed);
             }

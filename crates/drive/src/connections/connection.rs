@@ -48,6 +48,7 @@ pub(crate) async fn serve(core: Arc<Core>, stream: Stream, closing: watch::Recei
     let peer = stream.address().to_owned();
     let is_local = stream.is_local();
     let (Ok(visitor), Ok(holder)) = (Visitor::of(&stream), stream.holder()) else { return };
+    let link = stream.link();
     let (mut sender, receiver) = stream.into_halves();
     let hello = Hello {
         role: PeerRole::Drive,
@@ -79,7 +80,7 @@ pub(crate) async fn serve(core: Arc<Core>, stream: Stream, closing: watch::Recei
         permits,
         receiver,
     };
-    let mut requests = Requests::new(Arc::clone(&core), is_local);
+    let mut requests = Requests::new(Arc::clone(&core), is_local, link);
     let ended = reader.run(&mut requests, closing).await;
     // Answers from before the end are sent, whatever the reason for the end.
     let ended = ended.and(reader.send_answers(&core).await);

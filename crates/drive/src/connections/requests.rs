@@ -5,13 +5,14 @@
 //! later requests on the same connection. The store takes them in the same order, so if the creation fails,
 //! so do they.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use braid_layout::{ClientId, Generation, OperationNumber};
 use braid_schedule::{Direction, Flow};
 use braid_store::{Body, Mutation, MutationOutcome, Rejected, Reply, Standing};
-use braid_transport::{Receiver, TransportError, host};
+use braid_transport::{Credit, Receiver, TransportError, host};
 use braid_wire::authorise::{ObjectFacts, Verified, needs};
 use braid_wire::capability::Rights;
 use braid_wire::data::{Absent, DriveRequest, FenceRule, Retire, StripeWrite, Written};
@@ -23,6 +24,7 @@ use crate::connections::answerer::Ticket;
 use crate::connections::buffers::{Connection, Share};
 use crate::connections::convert::{self, ObjectRef};
 use crate::connections::facts::{Objects, StoredFacts};
+use crate::connections::inward;
 use crate::connections::manage;
 use crate::connections::queries::{self, Room};
 use crate::connections::reply::Answer;
@@ -49,15 +51,19 @@ pub(crate) struct Requests {
     promised_buffers: Arc<Connection>,
     /// True if the peer is on this machine.
     is_local: bool,
+    /// Credit of the link that the connection is over; `None`: it needs none.
+    inward: Option<Arc<Credit>>,
     pub(crate) objects: Objects,
 }
 
 impl Requests {
-    /// Creates the state of one connection. `is_local`: its peer is on this machine.
-    pub(crate) fn new(core: Arc<Core>, is_local: bool) -> Requests {
+    /// Creates the state of one connection. `is_local`: its peer is on this machine; `link`: the address of
+    /// the drive's link otherwise.
+    pub(crate) fn new(core: Arc<Core>, is_local: bool, link: Option<IpAddr>) -> Requests {
         let buffers = Arc::new(core.pool.connection());
         let promised_buffers = Arc::new(core.promised_pool.connection());
-        Requests { core, buffers, promised_buffers, is_local, objects: Objects::default() }
+        let inward = link.map(|link| core.inward.credits.of(link));
+        Requests { core, buffers, promised_buffers, is_local, inward, objects: Objects::default() }
     }
 
     /// Reads of this many bytes or more are sent by `sendfile` where possible; `None`: none are.
@@ -174,6 +180,7 @@ impl Requests {
                 self.look_now(flow, ticket, move |core| manage::set_partition(core, &set)).await;
             }
             R::Scrub(asked) => self.look_now(flow, ticket, move |core| manage::scrub(core, &asked)).await,
+            R::WriteTurn(asked) => self.write_turn(g, capability.client, asked.bytes, ticket),
             R::Calibrate(asked) => ticket.answer(manage::calibrate(&self.core, &asked)),
         }
         Ok(())
@@ -252,7 +259,9 @@ impl Requests {
         let flow = flow_of(&self.core, capability);
         let bytes = if write.hole { 0 } else { write.to - write.from };
         let crcs = std::mem::take(&mut write.crcs);
-        let Some((body, ticket)) = self.body(&flow, bytes, crcs, receiver, ticket).await? else {
+        let Some((body, ticket)) =
+            self.body((&flow, capability.client), bytes, crcs, receiver, ticket).await?
+        else {
             return Ok(());
         };
         let g = capability.g;
@@ -300,7 +309,7 @@ impl Requests {
     /// for it: then the ticket is used up.
     pub(crate) async fn body(
         &self,
-        flow: &Flow,
+        whose: (&Flow, ClientId),
         bytes: u32,
         crcs: Vec<u32>,
         receiver: &mut Receiver,
@@ -309,8 +318,10 @@ impl Requests {
         if bytes == 0 {
             return Ok(Some((Body::Hole, ticket)));
         }
+        let (flow, client) = whose;
         let buffers = self.buffers_of(flow, Direction::Write);
         let Some((share, ticket)) = self.share(buffers, bytes, ticket).await else { return Ok(None) };
+        let arriving = self.inward.as_ref().map(|credit| self.core.inward.arriving(credit, client, bytes));
         let mut buffer = buffers.buffer(bytes, share);
         match &self.core.rails {
             None => receiver.payload(buffer.fill()).await?,
@@ -327,7 +338,21 @@ impl Requests {
                 }
             }
         }
+        if let Some(turn) = arriving {
+            inward::arrived(turn, receiver);
+        }
         Ok(Some((Body::Bytes { payload: buffer.into_bytes(), crcs }, ticket)))
+    }
+
+    /// Answers when a client may send this many bytes.
+    fn write_turn(&self, g: Generation, client: ClientId, bytes: u64, ticket: Ticket) {
+        let Some(credit) = self.inward.clone() else { return ticket.answer(Answer::done(g)) };
+        let core = self.core();
+        tokio::spawn(async move {
+            let turn = credit.turn(client.0, client.0.into(), bytes).await;
+            core.inward.give(client, turn);
+            ticket.answer(Answer::done(g));
+        });
     }
 
     async fn retire(&self, capability: &Capability, g: Generation, retire: &Retire, ticket: Ticket) {

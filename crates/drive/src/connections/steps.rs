@@ -36,7 +36,9 @@ impl Requests {
         }
         let bytes = if write.hole { 0 } else { write.to - write.from };
         let flow = flow_of(&self.core(), capability);
-        let Some((body, ticket)) = self.body(&flow, bytes, write.crcs, receiver, ticket).await? else {
+        let Some((body, ticket)) =
+            self.body((&flow, capability.client), bytes, write.crcs, receiver, ticket).await?
+        else {
             return Ok(());
         };
         let partition = write.at.partition;
@@ -106,7 +108,9 @@ impl Requests {
         let from = delta.from;
         let to = delta.to;
         let flow = flow_of_delta(capability, delta.client);
-        let Some((body, ticket)) = self.body(&flow, to - from, delta.crcs, receiver, ticket).await? else {
+        let Some((body, ticket)) =
+            self.body((&flow, capability.client), to - from, delta.crcs, receiver, ticket).await?
+        else {
             return Ok(());
         };
         let body = match scaled(roles, from, body) {

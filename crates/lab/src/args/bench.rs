@@ -86,6 +86,14 @@ pub(crate) enum Bench {
         braid-lab bench volumes --out docs/results"
     )]
     Volumes(BenchCluster),
+    /// The network between clients and drives: many senders at once over a link with a short queue
+    #[command(
+        after_help = "A manager and drives run as processes of their own, each drive in a network namespace, with links that are limited. docs/bench.md says what each row does.\n\nRows:\n  \
+        incast    16 drives answer a client at once, and 16 clients write to a drive, over 200 Mbit/s with a queue of 32 KiB\n\n\
+        It needs root and iproute2, 2 GiB free in the directory (1 GiB with --quick) and a few minutes. It ends its processes and removes its files and namespaces, also on Ctrl-C.\n\nExamples:\n  \
+        braid-lab bench net\n  braid-lab bench net --only 'one client' --json"
+    )]
+    Net(BenchCluster),
     /// Measure what the parts of a cluster cost on this machine, in the form that `braid sim` takes
     #[command(
         after_help = "Five drives (raid5 4+1) and a client run as processes of their own for half a minute. Processor time for bytes and messages is counted; a disk's rates are those of plain files; what a message's way and a commit take is what is left of a small operation's time when it is simulated without them.\n\nThe output is the [parts] of a spec (docs/sim.md).\n\nExamples:\n  \

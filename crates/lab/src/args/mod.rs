@@ -47,6 +47,12 @@ pub(crate) enum Command {
     /// Answer plain messages; `bench small` measures its bounds with it
     #[command(hide = true)]
     BenchFarEnd,
+    /// Take and send plain bytes; `bench net` measures its bounds with it
+    #[command(hide = true)]
+    BenchAnswers {
+        /// Address to listen on
+        address: String,
+    },
     /// A command of `braid`: what is measured is this very program, whichever others are installed.
     #[command(external_subcommand)]
     Braid(Vec<OsString>),

@@ -12,6 +12,8 @@ pub(super) const PAYLOAD_SHARE: f64 = 1448.0 / 1514.0;
 pub(super) const BURST_BYTES: u64 = 64 << 10;
 /// Time for which a limited link lets a frame wait before it drops it.
 const LATENCY: &str = "50ms";
+/// Bytes that a link with a short queue may send at once: two frames and some.
+const FRAMES_BYTES: u64 = 4 << 10;
 
 pub(super) struct Hosts {
     pid: u32,
@@ -76,15 +78,33 @@ impl Hosts {
     /// Limits links to `bits` bits a second, in both directions.
     pub(super) fn limit(&self, links: Links, bits: u64) -> Result<(), Failure> {
         let switch = self.switch();
+        let queue = ["latency", LATENCY].map(str::to_owned);
+        let limit = |namespace: Option<&str>, device: &str| tbf(namespace, device, bits, BURST_BYTES, &queue);
         match links {
             Links::Clients => {
-                tbf(None, &self.here(), bits)?;
-                tbf(Some(&switch), "clients", bits)
+                limit(None, &self.here())?;
+                limit(Some(&switch), "clients")
             }
             Links::Drives => (0..self.count).try_for_each(|index| {
-                tbf(Some(&self.name(index)), "eth0", bits)?;
-                tbf(Some(&switch), &port(index), bits)
+                limit(Some(&self.name(index)), "eth0")?;
+                limit(Some(&switch), &port(index))
             }),
+        }
+    }
+
+    /// Limits links to `bits` bits a second in the direction from the switch, with a queue of this many bytes
+    /// before them, as of a switch with little memory. Senders are kept from handing over many frames as one.
+    pub(super) fn narrow(&self, links: Links, bits: u64, queue_bytes: u64) -> Result<(), Failure> {
+        let switch = self.switch();
+        for (namespace, device) in (0..self.count).map(|index| (self.name(index), "eth0".to_owned())) {
+            ip(&["-n", &namespace, "link", "set", &device, "gso_max_segs", "1"])?;
+        }
+        ip(&["link", "set", &self.here(), "gso_max_segs", "1"])?;
+        let queue = ["limit".to_owned(), format!("{queue_bytes}b")];
+        match links {
+            Links::Clients => tbf(Some(&switch), "clients", bits, FRAMES_BYTES, &queue),
+            Links::Drives => (0..self.count)
+                .try_for_each(|index| tbf(Some(&switch), &port(index), bits, FRAMES_BYTES, &queue)),
         }
     }
 
@@ -124,15 +144,20 @@ fn port(index: usize) -> String {
     format!("to-{index}")
 }
 
-fn tbf(namespace: Option<&str>, device: &str, bits: u64) -> Result<(), Failure> {
+/// `queue`: what is dropped, as words for `tc`.
+fn tbf(
+    namespace: Option<&str>,
+    device: &str,
+    bits: u64,
+    burst: u64,
+    queue: &[String; 2],
+) -> Result<(), Failure> {
     let rate = format!("{bits}bit");
-    let burst = format!("{BURST_BYTES}b");
+    let burst = format!("{burst}b");
+    let [kind, value] = queue;
     tc(
         namespace,
-        &[
-            "qdisc", "replace", "dev", device, "root", "tbf", "rate", &rate, "burst", &burst, "latency",
-            LATENCY,
-        ],
+        &["qdisc", "replace", "dev", device, "root", "tbf", "rate", &rate, "burst", &burst, kind, value],
     )
 }
 

@@ -209,13 +209,27 @@ record! {
         /// Receipts that say how far the log of this drive is durable, and for a unit write also the logs
         /// of the parity drives that have taken the delta.
         receipts: Vec<Receipt>,
+        /// True if the link to the drive is congested: ask for a [`WriteTurn`] before each further write, for
+        /// a second.
+        turns: bool,
+    }
+}
+
+record! {
+    /// Asks for leave to send a write's bytes to a drive whose link is congested. Answered when it is the
+    /// client's turn, after some seconds at most. Nothing refuses a write that had none.
+    pub struct WriteTurn {
+        /// The object that will be written.
+        at: Address,
+        /// Bytes of the write.
+        bytes: u64,
     }
 }
 
 impl Written {
     /// Creates the answer to a write that owes no delta. Its receipts are added when it is sent.
     pub fn new(version: Version, already: bool) -> Written {
-        Written { version, already, owed_to: ColumnMask::EMPTY, receipts: Vec::new() }
+        Written { version, already, owed_to: ColumnMask::EMPTY, receipts: Vec::new(), turns: false }
     }
 }
 

@@ -11,7 +11,7 @@ use super::rules::{
 };
 use super::{
     Address, Calibrate, Create, Delta, Fence, GetAttributes, List, PartitionSet, Read, Ready, Remove, Retire,
-    Scrub, SetAttributes, Snapshot, StripeWrite, UnitWrite, Verdict, Versions,
+    Scrub, SetAttributes, Snapshot, StripeWrite, UnitWrite, Verdict, Versions, WriteTurn,
 };
 use crate::capability::Rights;
 use crate::refusal::{Reason::*, Refusal};
@@ -278,6 +278,17 @@ drive_requests! {
             ..Rules::needing(Rights::MANAGE)
         },
         target: Target { at: Address::DRIVE, bytes: Bytes::Any, stamp: Stamp::None, term: Some(r.term) },
+        form: Ok(()),
+    }
+
+    /// Ask for leave to send a write's bytes: Done, when it is the client's turn.
+    0x0114 WriteTurn(r) {
+        rules: Rules {
+            absent: Absent::Served,
+            refusals: &[StaleGeneration],
+            ..Rules::needing(Rights::WRITE)
+        },
+        target: Target { at: r.at, bytes: Bytes::Any, stamp: Stamp::None, term: None },
         form: Ok(()),
     }
 }

@@ -1,0 +1,155 @@
+//! The client's credit: requests wait for their turn where a link is too slow for all of them at once
+//! (`braid_credit`).
+//!
+//! *Reads* wait here, as their answers come to this client: a credit for each of the machine's links, by its
+//! address. *Writes* wait for the drive's turn (`WriteTurn`), and only if the drive has said lately that the
+//! link to it is congested. Drives on this machine need neither. Requests of reserved handles are promised,
+//! and do not wait either.
+//!
+//! A request waits before it is sent, and what it holds meanwhile (a session, its plan set's permit) no
+//! other's answer needs: those on their way end without it.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use braid_credit::{Counts, SMALL_BYTES};
+use braid_layout::DriveId;
+use braid_transport::{Answers, Credit, DriveSession, Turn};
+use braid_wire::data::DriveReply;
+use tokio::time::Instant;
+
+/// For so long after a drive has said that the link to it is congested, writes to it wait for their turns.
+const CONGESTED_FOR: Duration = Duration::from_secs(1);
+
+/// The credits of a client.
+#[derive(Debug, Default)]
+pub(crate) struct Credits {
+    links: braid_transport::Credits,
+    /// True if a drive was ever congested.
+    any_congested: AtomicBool,
+    /// Until when the links to drives count as congested.
+    congested: Mutex<BTreeMap<DriveId, Instant>>,
+}
+
+/// The credits, for requests of one caller.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Caller<'a> {
+    pub(crate) credits: &'a Credits,
+    /// Callers take turns.
+    pub(crate) number: u64,
+}
+
+/// Requests in one session.
+pub(crate) struct Flights<'a> {
+    /// `None`: nothing waits.
+    of: Option<Of<'a>>,
+}
+
+struct Of<'a> {
+    caller: Caller<'a>,
+    credit: Arc<Credit>,
+    drive: DriveId,
+    /// Turns that were given, by their requests.
+    turns: Mutex<BTreeMap<usize, Turn>>,
+}
+
+/// The credit of one of this machine's links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkCredit {
+    /// The link's address on this machine.
+    pub link: IpAddr,
+    /// Everything seen so far.
+    pub counts: Counts,
+}
+
+impl Credits {
+    /// Everything seen so far, by link.
+    pub(crate) fn counts(&self) -> Vec<LinkCredit> {
+        self.links.counts().into_iter().map(|(link, counts)| LinkCredit { link, counts }).collect()
+    }
+
+    fn congested(&self) -> MutexGuard<'_, BTreeMap<DriveId, Instant>> {
+        self.congested.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The drive says whether the link to it is congested.
+    fn handle_told(&self, drive: DriveId, is_congested: bool) {
+        if is_congested {
+            self.any_congested.store(true, Ordering::Relaxed);
+            self.congested().insert(drive, Instant::now() + CONGESTED_FOR);
+        } else if self.any_congested.load(Ordering::Relaxed) {
+            self.congested().remove(&drive);
+        }
+    }
+
+    fn is_congested(&self, drive: DriveId) -> bool {
+        self.any_congested.load(Ordering::Relaxed)
+            && self.congested().get(&drive).is_some_and(|until| Instant::now() < *until)
+    }
+}
+
+impl<'a> Flights<'a> {
+    /// For requests in this session.
+    pub(crate) fn begin(caller: Option<Caller<'a>>, session: &DriveSession) -> Flights<'a> {
+        let of = caller.zip(session.link()).map(|(caller, link)| Of {
+            caller,
+            credit: caller.credits.links.of(link),
+            drive: session.drive(),
+            turns: Mutex::default(),
+        });
+        Flights { of }
+    }
+
+    /// Waits until a read of this many bytes may be sent.
+    pub(crate) async fn turn(&self, index: usize, bytes: usize) {
+        let Some(of) = self.of.as_ref().filter(|_| bytes > 0) else { return };
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        let turn = of.credit.turn(of.caller.number, of.drive.0, bytes).await;
+        of.turns().insert(index, turn);
+    }
+
+    /// Returns the number of bytes for which the drive is to be asked for a turn before they are sent.
+    pub(crate) fn asks_first(&self, payload: &[u8]) -> Option<u64> {
+        let bytes = u64::try_from(payload.len()).ok().filter(|&bytes| bytes > SMALL_BYTES)?;
+        self.of.as_ref().filter(|of| of.caller.credits.is_congested(of.drive)).map(|_| bytes)
+    }
+
+    /// The answer to a request is there.
+    pub(crate) fn arrived(&self, index: usize, reply: Option<&DriveReply>, answers: &mut Answers) {
+        let Some(of) = &self.of else { return };
+        if let Some(DriveReply::Written(written)) = reply {
+            of.caller.credits.handle_told(of.drive, written.turns);
+        }
+        let Some(turn) = of.turns().remove(&index) else { return };
+        let is_lossy = turn.is_worth_a_look() && answers.have_lost();
+        turn.arrived(is_lossy);
+    }
+}
+
+impl Of<'_> {
+    fn turns(&self) -> MutexGuard<'_, BTreeMap<usize, Turn>> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_drive_says_holds_for_a_second_or_until_it_says_otherwise() {
+        let credits = Credits::default();
+        let drive = DriveId(1);
+        assert!(!credits.is_congested(drive));
+        credits.handle_told(drive, true);
+        assert!(credits.is_congested(drive) && !credits.is_congested(DriveId(2)));
+        credits.handle_told(drive, false);
+        assert!(!credits.is_congested(drive));
+        credits.handle_told(drive, true);
+        tokio::time::advance(CONGESTED_FOR).await;
+        assert!(!credits.is_congested(drive));
+    }
+}
