@@ -8,6 +8,7 @@ use braid_transport::{Limits, SHARED_PAYLOAD_BYTES_MAX};
 use braid_wire::control::{ControlReply, ControlRequest};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use crate::analysis::Recorder;
 use crate::config::Config;
 use crate::data::scratch::Scratch;
 use crate::data::unit_writes::UnitWrites;
@@ -111,6 +112,13 @@ impl Client {
         let config = &self.shared.config;
         let flights = config.flights_per_drive.max(PROMISED_FLIGHTS);
         let paths = Paths::of(config, self.paths.drives.apart(), flights);
+        Client { shared: Arc::clone(&self.shared), paths: Arc::new(paths) }
+    }
+
+    /// The same client, with sessions of its own, whose requests leave spans.
+    pub(crate) fn recording(&self, recorder: Arc<Recorder>) -> Client {
+        let config = &self.shared.config;
+        let paths = Paths::of(config, self.paths.drives.recording(recorder), config.flights_per_drive);
         Client { shared: Arc::clone(&self.shared), paths: Arc::new(paths) }
     }
 
