@@ -86,30 +86,6 @@ pub struct Work {
     pub left_out: u64,
 }
 
-impl Work {
-    /// Adds a run that came after this one, as if it had begun at its end.
-    pub fn append(&mut self, next: Work) {
-        let later = self.wall_us;
-        self.spans.extend(next.spans.into_iter().map(|mut span| {
-            for time in [
-                &mut span.asked_us,
-                &mut span.connected_us,
-                &mut span.granted_us,
-                &mut span.sent_us,
-                &mut span.answered_us,
-                &mut span.landed_us,
-            ] {
-                *time += later;
-            }
-            span
-        }));
-        self.wall_us += next.wall_us;
-        self.cpu_us += next.cpu_us;
-        self.computed_us += next.computed_us;
-        self.left_out += next.left_out;
-    }
-}
-
 /// Takes the spans of a client's requests.
 #[derive(Debug)]
 pub struct Recorder(Mutex<State>);

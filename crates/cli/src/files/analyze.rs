@@ -17,7 +17,7 @@ use crate::output::size;
 /// Bytes that are read or written with one call, and held in memory.
 const PIECE_BYTES: u64 = 64 << 20;
 /// Bytes that are analysed at most.
-pub(crate) const READ_BYTES_MAX: u64 = 4 << 30;
+const READ_BYTES_MAX: u64 = 4 << 30;
 /// Bytes that are rewritten at most: they are held in memory in between.
 const REWRITTEN_BYTES_MAX: u64 = PIECE_BYTES;
 
@@ -86,9 +86,9 @@ pub(crate) struct RequestFacts {
 /// Names of drives.
 pub(crate) type Names = BTreeMap<DriveId, String>;
 
-/// Reads the range, drops the bytes, and returns what was recorded.
-pub(crate) async fn read(client: &Client, name: &Name, range: Range<u64>) -> Result<Work, Failure> {
-    let bytes = range.end.saturating_sub(range.start);
+/// Reads the ranges, drops the bytes, and returns what was recorded.
+pub(crate) async fn read(client: &Client, name: &Name, ranges: &[Range<u64>]) -> Result<Work, Failure> {
+    let bytes: u64 = ranges.iter().map(|range| range.end.saturating_sub(range.start)).sum();
     if bytes > READ_BYTES_MAX {
         let why =
             format!("the range has {}; at most {} are read", size::show(bytes), size::show(READ_BYTES_MAX));
@@ -96,17 +96,19 @@ pub(crate) async fn read(client: &Client, name: &Name, range: Range<u64>) -> Res
     }
     let (client, recorder) = client.analysed();
     let file = client.open(name, &OpenOptions::new().read(true)).await?;
-    let end = range.end.min(file.size());
     let mut buffer = Vec::new();
     recorder.begin();
-    let mut at = range.start;
-    while at < end {
-        let piece = PIECE_BYTES.min(end - at);
-        buffer.resize(usize::try_from(piece).expect("it is bounded"), 0);
-        if file.read_at(&mut buffer, at).await? == 0 {
-            break;
+    for range in ranges {
+        let end = range.end.min(file.size());
+        let mut at = range.start;
+        while at < end {
+            let piece = PIECE_BYTES.min(end - at);
+            buffer.resize(usize::try_from(piece).expect("it is bounded"), 0);
+            if file.read_at(&mut buffer, at).await? == 0 {
+                break;
+            }
+            at += piece;
         }
-        at += piece;
     }
     let work = recorder.take();
     file.close().await?;
@@ -261,7 +263,7 @@ fn shown(request: &RequestFacts) -> String {
         ("queue", request.queue_us),
         ("disk", request.disk_us),
         ("commit", request.commit_us),
-        ("others", request.within_us),
+        ("within", request.within_us),
         ("wire", request.wire_us),
         ("crc", request.crc_us),
     ];
@@ -295,7 +297,7 @@ pub(crate) fn show(facts: &AnalysisFacts) -> String {
         begin.into_iter().chain(times.map(ms)).chain([ms(of.ended_us)]).collect()
     });
     let header = [
-        "drive", "requests", "cached", "bytes", "session", "credit", "queue", "disk", "commit", "others",
+        "drive", "requests", "cached", "bytes", "session", "credit", "queue", "disk", "commit", "within",
         "wire", "crc", "ended",
     ];
     let right: Vec<usize> = (1..header.len()).collect();

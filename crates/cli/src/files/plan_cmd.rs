@@ -107,7 +107,7 @@ pub(crate) async fn run(plan: args::Plan, cluster: Option<&Path>, report: Report
     let mut sets: Vec<PlanFacts> = explained.iter().map(|set| facts(set, &names, &row)).collect();
     if plan.analyze && !sets.is_empty() {
         let work = match asked {
-            Asked::Read => analyze::read(&client, &name, plan.range).await?,
+            Asked::Read => analyze::read(&client, &name, std::slice::from_ref(&plan.range)).await?,
             Asked::Write | Asked::SharedWrite => analyze::rewrite(&client, &name, plan.range).await?,
         };
         let analysis = measured(&work, &explained, &names, &mut sets);

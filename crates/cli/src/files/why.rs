@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
-use braid_client::analysis::Work;
-use braid_client::{Client, Name};
+use braid_client::Client;
 use braid_layout::DriveId;
 use braid_wire::control::{DriveRow, EntryKind, HealRow, ReservationRow, StatRow};
 use serde::Serialize;
@@ -71,7 +70,7 @@ pub(crate) async fn run(asked: args::Why, cluster: Option<&Path>, report: Report
         return Err(Failure::new(Exit::Conflict, what(), why));
     }
     let known = look(&client, row).await?;
-    let work = read(&client, &name, &ranges).await?;
+    let work = analyze::read(&client, &name, &ranges).await?;
     let names: BTreeMap<DriveId, String> =
         known.drives.iter().map(|row| (row.drive, row.name.clone())).collect();
     let bound = work.bound();
@@ -100,15 +99,6 @@ fn places(size: u64, asked: Option<Range<u64>>) -> Vec<Range<u64>> {
             .collect(),
     };
     all.into_iter().filter(|range| !range.is_empty()).collect()
-}
-
-async fn read(client: &Client, name: &Name, ranges: &[Range<u64>]) -> Result<Work, Failure> {
-    let mut all = Work::default();
-    for range in ranges {
-        let work = analyze::read(client, name, range.clone()).await?;
-        all.append(work);
-    }
-    Ok(all)
 }
 
 async fn look(client: &Client, row: StatRow) -> Result<Known, Failure> {

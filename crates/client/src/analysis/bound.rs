@@ -29,7 +29,8 @@ pub enum Limit {
     Commit(DriveId),
     /// The wait at a drive behind requests of others.
     Queue(DriveId),
-    /// The wait of a data drive for the parity drives of a unit write, or of a drive for memory.
+    /// The rest of a drive's time: the wait for the parity drives of a unit write, for memory, or for its
+    /// index.
     Within(DriveId),
     /// The network, or a drive's or the client's part of it.
     Link,
@@ -86,7 +87,7 @@ pub struct SpanParts {
     pub disk_us: u64,
     /// A write at the log, with its sync.
     pub commit_us: u64,
-    /// The rest of the drive's time of a unit write: its wait for the parity drives.
+    /// The rest of the drive's time: for the parity drives of a unit write, for memory, or for its index.
     pub within_us: u64,
     /// The wire: there, back, and the transfer.
     pub wire_us: u64,
@@ -95,11 +96,17 @@ pub struct SpanParts {
 }
 
 impl Span {
+    /// The rest of the drive's time. Of a stripe write it is the wait for the payload, which is the wire's.
+    fn rest_us(&self) -> u64 {
+        let times = self.times.unwrap_or_default();
+        let known = times.queue_us + times.disk_us + times.commit_us;
+        if self.act == Act::StripeWrite { 0 } else { times.total_us.saturating_sub(known) }
+    }
+
     /// The parts of the request's time.
     pub fn parts(&self) -> SpanParts {
         let times = self.times.unwrap_or_default();
-        let rest = times.total_us.saturating_sub(times.queue_us + times.commit_us);
-        let within_us = if self.act == Act::UnitWrite { rest } else { 0 };
+        let within_us = self.rest_us();
         let at_drive = times.queue_us + times.disk_us + times.commit_us + within_us;
         let crc_us = self.crc_ns / 1000;
         SpanParts {
@@ -188,14 +195,13 @@ impl Parts {
             let done = (turn + times.disk_us).min(end);
             self.queue.add(span.sent_us, turn);
             self.disk.add(turn, done);
+            let left = (done + span.rest_us()).min(end);
+            self.within.add(done, left);
             self.wire.add(span.granted_us, span.sent_us);
-            return self.wire.add(done, span.landed_us);
+            return self.wire.add(left, span.landed_us);
         }
         let back = |from: u64, by: u64| from.saturating_sub(by).max(span.granted_us);
-        // Of a stripe write the rest of the drive's time is the wait for the payload: the wire's.
-        let rest = times.total_us.saturating_sub(times.queue_us).saturating_sub(times.commit_us);
-        let rest = if span.act == Act::UnitWrite { rest } else { 0 };
-        let settled = back(span.answered_us, rest);
+        let settled = back(span.answered_us, span.rest_us());
         let turn = back(settled, times.commit_us);
         let came = back(turn, times.queue_us);
         self.within.add(settled, span.answered_us);
@@ -268,6 +274,16 @@ impl Work {
 }
 
 impl Bound {
+    /// Says how many other drives were about as busy as the busiest.
+    fn alike(&self, busy: impl Fn(&DriveTime) -> u64) -> String {
+        let alike = self.drives.iter().filter(|drive| busy(drive) * 5 >= self.busy_us * 4).count();
+        match alike.saturating_sub(1) {
+            0 => String::new(),
+            1 => ", and another about as long".to_owned(),
+            others => format!(", and {others} others about as long"),
+        }
+    }
+
     /// The bound in a sentence; `name` gives drives' names.
     pub fn sentence(&self, name: impl Fn(DriveId) -> String) -> String {
         let of = format!("{} of {} ms", ms(self.busy_us), ms(self.wall_us));
@@ -276,13 +292,19 @@ impl Bound {
                 "bound by this client's processor: busy for {of}, of which checksums and parity {} ms",
                 ms(self.checksum_us)
             ),
-            Limit::Disk(drive) => format!("bound by drive {}'s disk: {of}", name(drive)),
-            Limit::Commit(drive) => format!("bound by drive {}'s log and its sync: {of}", name(drive)),
+            Limit::Disk(drive) => {
+                let alike = self.alike(|drive| drive.disk_us);
+                format!("bound by drive {}'s disk: {of}{alike}", name(drive))
+            }
+            Limit::Commit(drive) => {
+                let alike = self.alike(|drive| drive.commit_us);
+                format!("bound by drive {}'s log and its sync: {of}{alike}", name(drive))
+            }
             Limit::Queue(drive) => {
                 format!("bound by the queue at drive {}, behind what others ask of it: {of}", name(drive))
             }
             Limit::Within(drive) => {
-                format!("bound by drive {}'s wait for the parity drives, or for memory: {of}", name(drive))
+                format!("bound by drive {}'s wait for parity drives, memory or its index: {of}", name(drive))
             }
             Limit::Link => format!(
                 "bound by the link: {} moved {} Mbit/s together, {of}",
@@ -394,9 +416,12 @@ mod tests {
             "bound by drive d1's log and its sync: 30 of 50 ms",
         );
         assert_eq!((bound.drives[0].wire_us, bound.drives[0].within_us), (18_000, 0));
-        let through = Span { act: Act::UnitWrite, ..by_stripe };
+        let through = Span { act: Act::UnitWrite, ..by_stripe.clone() };
         let through = Work { wall_us: 50_000, spans: vec![through], ..Work::default() }.bound();
         assert_eq!((through.drives[0].within_us, through.drives[0].wire_us), (17_000, 1000));
+        let both = vec![by_stripe.clone(), Span { drive: DriveId(2), ..by_stripe }];
+        let sentence = "bound by drive d1's log and its sync: 30 of 50 ms, and another about as long";
+        check(both, 0, Limit::Commit(DriveId(1)), sentence);
     }
 
     #[test]

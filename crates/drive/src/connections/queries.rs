@@ -16,6 +16,7 @@ use braid_wire::data::{
 use braid_wire::frame::BODY_BYTES_MAX;
 use braid_wire::{Reason, Refusal, Wire};
 
+use crate::connections::answerer::micros;
 use crate::connections::buffers::{Connection, Share};
 use crate::connections::convert;
 use crate::connections::facts::StoredFacts;
@@ -128,13 +129,21 @@ fn filled(core: &Core, room: Room, mut view: View, is_cached: bool) -> Result<An
 
 /// Answers a read into `outbox` if that needs no wait, neither for the disk nor for a lock that is held for
 /// long. Returns false otherwise, or if anything is not as it should be: then [`read`] answers, and says why.
-pub(crate) fn read_at_once(core: &Core, verified: &Verified, read: &Read, outbox: &mut Outbox) -> bool {
+/// `came`: the time at which the request came, if its times are asked for.
+pub(crate) fn read_at_once(
+    core: &Core,
+    verified: &Verified,
+    read: &Read,
+    came: Option<Instant>,
+    outbox: &mut Outbox,
+) -> bool {
     let began = Instant::now();
     let g = verified.capability.g;
     let Some(mut view) = view_at_once(core, read).filter(|view| view.g == g) else { return false };
     let bytes = view.stored_bytes();
     let mut reply = reply_of(&mut view);
-    reply.times = read.timed.then(|| Times { cached: true, ..Times::default() });
+    reply.times =
+        came.map(|came| Times { total_us: micros(came.elapsed()), cached: true, ..Times::default() });
     let answer = DriveReply::from(reply);
     let is_put = outbox.put_read(&verified.seal, g, &answer, bytes, |to| view.read_at_once_into(to).is_ok());
     if is_put {

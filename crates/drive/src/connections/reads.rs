@@ -32,6 +32,7 @@ impl Requests {
         outbox: &mut Outbox,
     ) -> bool {
         let DriveRequest::Read(read) = &verified.request else { return false };
+        let came = read.timed.then(Instant::now);
         let bytes = read.to.saturating_sub(read.from);
         // Where the rail is shared, every answer waits for its turn.
         if self.core.rails.is_some()
@@ -45,7 +46,7 @@ impl Requests {
         }
         match self.examine(verified, (read.at.partition, read.at.object)) {
             Ok(Some(facts)) if queries::not_caught_up(&self.core, Some(&facts), read).is_none() => {
-                let is_put = queries::read_at_once(&self.core, verified, read, outbox);
+                let is_put = queries::read_at_once(&self.core, verified, read, came, outbox);
                 if is_put {
                     // What is to be read ahead for it does not wait until it is needed.
                     let flow = flow_of(&self.core, &verified.capability);
