@@ -1,9 +1,9 @@
 //! Analysis: where the time of requests goes.
 //!
-//! A client that was made by [`Client::analysed`] has a [`Recorder`]. Each of its requests to a drive leaves a
-//! [`Span`] there: when it was handed over, sent, answered and in place, and what the drive tells of its own
-//! time. Any other client has no recorder, which costs a branch for each request. [`Work::bound`] makes one
-//! sentence of the spans.
+//! A client that was made by [`Client::analysed`] has a [`Recorder`]. Each of its requests to a drive leaves
+//! a [`Span`] there: when it was handed over, sent, answered and in place, and what the drive tells of its
+//! own time. Any other client has no recorder, which costs a branch for each request. [`Work::bound`] makes
+//! one sentence of the spans.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -95,7 +95,10 @@ fn send(
     let sent = shared.ask(grant, &item.request, item.payload);
     if matches!(sent, Ok(Some(_))) {
         drives.asks(1);
-        span.at(|span, now| (span.granted_us, span.sent_us) = (now, now));
+        span.at(|span, now| {
+            span.granted_us = now;
+            span.sent_us = now;
+        });
     }
     sent
 }

@@ -298,9 +298,15 @@ impl Array {
 
     async fn rate(&mut self, is_random: bool) -> Result<Taken, Failure> {
         self.seed += 1;
-        let (within, piece_bytes, pieces, seed) = (self.bytes, PIECE_BYTES, self.pieces, self.seed);
+        let depth = READS_EACH * u32::from(self.drives);
         let work = if is_random {
-            Work::Pieces { within, piece_bytes, pieces, depth: READS_EACH * u32::from(self.drives), seed }
+            Work::Pieces {
+                within: self.bytes,
+                piece_bytes: PIECE_BYTES,
+                pieces: self.pieces,
+                depth,
+                seed: self.seed,
+            }
         } else {
             let request_bytes = u64::from(UNIT_BYTES) * u64::from(self.drives);
             Work::Read { bytes: self.bytes, request_bytes, depth: READS_EACH }

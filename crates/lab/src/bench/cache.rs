@@ -1,5 +1,6 @@
-//! `braid-lab bench cache`: NASD's figure 7 (E9). Thirteen drives and up to ten clients, each of which reads a
-//! file of its own in order, 2 MB at a time, over four drives with units of 512 KiB, from the drives' caches.
+//! `braid-lab bench cache`: NASD's figure 7 (E9). Thirteen drives and up to ten clients, each of which reads
+//! a file of its own in order, 2 MB at a time, over four drives with units of 512 KiB, from the drives'
+//! caches.
 
 use std::time::Instant;
 

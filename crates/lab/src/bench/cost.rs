@@ -1,8 +1,8 @@
 //! `braid-lab bench cost`: NASD's table 1 (E10), user instructions of a drive for one request.
 //!
-//! `perf stat` counts them where the machine's processor does; else the drive runs under valgrind's callgrind,
-//! which counts each instruction. Of two runs with different numbers of requests the difference counts, so
-//! that a drive's start and its heartbeats do not.
+//! `perf stat` counts them where the machine's processor does; else the drive runs under valgrind's
+//! callgrind, which counts each instruction. Of two runs with different numbers of requests the difference
+//! counts, so that a drive's start and its heartbeats do not.
 
 use std::path::Path;
 use std::process::Stdio;

@@ -104,9 +104,20 @@ async fn rows(run: &mut Run) -> Result<(), Failure> {
             return written(&mut metered, &file, bytes).await;
         }
         seed += 1;
-        let (piece_bytes, pieces, depth) = (PIECE_BYTES, bytes / PIECE_BYTES / 2, PIECES_AT_ONCE);
+        let pieces = bytes / PIECE_BYTES / 2;
         touch_memory(bytes);
-        metered.rate(&job(&file, Work::Updates { within: bytes, piece_bytes, pieces, depth, seed })).await
+        metered
+            .rate(&job(
+                &file,
+                Work::Updates {
+                    within: bytes,
+                    piece_bytes: PIECE_BYTES,
+                    pieces,
+                    depth: PIECES_AT_ONCE,
+                    seed,
+                },
+            ))
+            .await
     })
     .await?;
     let batch = u64::from(RECORDS_AT_ONCE);
@@ -168,7 +179,8 @@ async fn mount(
         run.leave_out(&rows.mount_read, why);
         return Ok(());
     }
-    let (by_mount, native) = ("by-mount", name("native")?);
+    let by_mount = "by-mount";
+    let native = name("native")?;
     cluster.create_at(&native).await?;
     let mounted = Mounted::up(cluster, run.path()).await?;
     // Both files are there, whichever rows are asked for.

@@ -1,7 +1,7 @@
 //! `braid-lab bench peers`: the same work on what people would pick today (E17), as far as it is installed.
 //!
-//! Each system is one server on this machine, without redundancy beyond its own default, driven by `curl` over
-//! HTTP or by a mount of the kernel. What it takes to start one is data; what is not installed is named.
+//! Each system is one server on this machine, without redundancy beyond its own default, driven by `curl`
+//! over HTTP or by a mount of the kernel. What it takes to start one is data; what is not installed is named.
 
 use std::path::Path;
 use std::process::Stdio;

@@ -1,5 +1,5 @@
-//! The causes of a slow file, ranked. Each is a fact that was measured or that the manager told, with a weight
-//! of how much it usually costs; what a weight is for is said where it is given.
+//! The causes of a slow file, ranked. Each is a fact that was measured or that the manager told, with a
+//! weight of how much it usually costs; what a weight is for is said where it is given.
 
 use std::collections::BTreeMap;
 
