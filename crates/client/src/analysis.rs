@@ -23,7 +23,7 @@ use crate::explain::Explained;
 /// Spans kept at most: of a longer run the rest is counted only.
 const SPANS_MAX: usize = 1 << 18;
 
-/// What a request does.
+/// The act of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
     /// It reads part of a unit.
@@ -32,7 +32,7 @@ pub enum Act {
     StripeWrite,
     /// It writes to a unit through its data drive.
     UnitWrite,
-    /// Anything else.
+    /// It does anything else.
     Other,
 }
 
@@ -41,9 +41,9 @@ pub enum Act {
 pub struct Span {
     /// The drive that was asked.
     pub drive: DriveId,
-    /// What was asked.
+    /// The act asked for.
     pub act: Act,
-    /// The object.
+    /// The object that was asked for.
     pub object: ObjectId,
     /// Index of the unit.
     pub unit: u64,
@@ -65,7 +65,7 @@ pub struct Span {
     pub landed_us: u64,
     /// Nanoseconds of checksums at the client.
     pub crc_ns: u64,
-    /// What the drive tells; `None`: it was not answered, or the answer does not tell.
+    /// Times that the drive tells; `None`: it was not answered, or the answer does not tell.
     pub times: Option<Times>,
     /// True if it was carried out.
     pub is_done: bool,
@@ -142,7 +142,7 @@ impl Recorder {
 }
 
 impl Explained {
-    /// What was recorded last of each instruction of the plan set, by the instruction's id.
+    /// The last span of each instruction of the plan set, by the instruction's id.
     pub fn measured<'a>(&self, work: &'a Work) -> Vec<(usize, &'a Span)> {
         let found = self.set.instructions().filter_map(|(plan, instruction)| {
             let (act, from, to) = match instruction.op {

@@ -13,7 +13,7 @@ use crate::measure::thread_cpu;
 /// Kinds of work in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kernel {
-    /// A copy.
+    /// A copy of the bytes.
     Copy,
     /// Parity of four units.
     Xor,
@@ -42,7 +42,8 @@ const HOT_BYTES: usize = 4 * PIECE_BYTES;
 pub fn measure(kernel: Kernel, bytes: usize, cold: bool) -> Taken {
     let around = if cold { bytes.max(HOT_BYTES) } else { HOT_BYTES };
     let source = vec![0xa5_u8; around / HOT_BYTES * HOT_BYTES];
-    let mut target = vec![0_u8; source.len()];
+    // Not zeros: the system would map zeroed pages only on first use, within the timed part.
+    let mut target = vec![0x5a_u8; source.len()];
     let code = Shape::new(Scheme::Raid5, 4, 1, 64 << 10).map(Code::new).expect("a good shape");
     let cpu = thread_cpu();
     let began = Instant::now();

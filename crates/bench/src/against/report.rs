@@ -42,7 +42,7 @@ pub enum Unit {
     CpuSecondsPerGib,
 }
 
-/// One sample.
+/// One sample of a side.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Taken {
     pub value: f64,
@@ -69,7 +69,7 @@ impl Taken {
     }
 }
 
-/// What a goal is about.
+/// The measure that a goal is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Of {
@@ -87,7 +87,7 @@ pub type Asked = (Of, Goal);
 /// The description of a row, before it is measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Question {
-    /// What it belongs to, such as `E4`.
+    /// Experiment or part that it belongs to, such as `E4`.
     pub group: &'static str,
     pub name: String,
     pub unit: Unit,
@@ -95,7 +95,7 @@ pub struct Question {
     /// The other side; `None`: it has none.
     pub second: Option<&'static str>,
     pub goals: Vec<Asked>,
-    /// What the paper found.
+    /// The finding of the paper, for people.
     pub paper: Option<&'static str>,
 }
 
@@ -146,7 +146,7 @@ pub struct Row {
     pub first: Side,
     pub second: Option<Side>,
     pub goals: Vec<Judged>,
-    /// What the paper found.
+    /// The finding of the paper, for people.
     pub paper: Option<&'static str>,
 }
 

@@ -24,7 +24,7 @@ const REWRITTEN_BYTES_MAX: u64 = PIECE_BYTES;
 /// The analysis of a run, in `--json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct AnalysisFacts {
-    /// What bounds it, in a sentence.
+    /// The part that bounds it, in a sentence.
     pub(crate) bound: String,
     /// Bytes that the drives read and wrote.
     pub(crate) bytes: u64,

@@ -34,7 +34,7 @@ pub enum Limit {
     Within(DriveId),
     /// The network, or a drive's or the client's part of it.
     Link,
-    /// New connections.
+    /// The making of new connections.
     Session,
     /// No part was busy for long: round trips after one another, or the program itself.
     Nothing,
@@ -43,7 +43,7 @@ pub enum Limit {
 /// The time of one drive's requests. Times are microseconds in which at least one request was there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DriveTime {
-    /// The drive.
+    /// The drive of the requests.
     pub drive: DriveId,
     /// Number of requests.
     pub requests: u64,
@@ -65,7 +65,7 @@ pub struct DriveTime {
     pub commit_us: u64,
     /// The rest of the drive's time.
     pub within_us: u64,
-    /// The wire.
+    /// The time on the wire.
     pub wire_us: u64,
     /// Checksums at the client: all of them, as they do not overlap.
     pub crc_us: u64,
@@ -122,10 +122,10 @@ impl Span {
     }
 }
 
-/// What bounds a run.
+/// The bound of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bound {
-    /// The part.
+    /// The part that bounds it.
     pub limit: Limit,
     /// Microseconds for which it was busy.
     pub busy_us: u64,
@@ -233,7 +233,7 @@ impl Parts {
 }
 
 impl Work {
-    /// What bounds the run.
+    /// The bound of the run.
     pub fn bound(&self) -> Bound {
         let mut spans: BTreeMap<DriveId, Vec<&Span>> = BTreeMap::new();
         self.spans.iter().for_each(|span| spans.entry(span.drive).or_default().push(span));

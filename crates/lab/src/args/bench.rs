@@ -86,7 +86,7 @@ pub(crate) enum Bench {
         braid-lab bench volumes --out docs/results"
     )]
     Volumes(BenchCluster),
-    /// What plain senders, writers and the memory of this machine do: the bounds of the other benches
+    /// Measure plain senders, writers and memory of this machine: the bounds of the other benches
     #[command(after_help = "Rows:\n  \
         sockets  five processes send files to this one, by sendfile and by a copy; this one sends to five that write, or drop\n  \
         memory   copies, XOR and checksums of cold and of hot bytes\n\n\

@@ -157,7 +157,7 @@ async fn written(metered: &mut Metered, file: &Name, bytes: u64) -> Result<Taken
     metered.rate(&write(file, bytes)).await
 }
 
-/// What plain processes write of the user's bytes.
+/// The rate at which plain processes write the user's bytes.
 fn plainly_written(plain: &mut Plain, bytes: u64) -> Result<Taken, Failure> {
     touch_memory(bytes / 4 * 5);
     Ok(plain.run(Order::Take, bytes / 4 * 5)?.part(DATA_PART))

@@ -30,7 +30,7 @@ const WAIT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(100);
 const USER: &str = "braidbench";
 
-/// What it takes to run a peer. `{dir}` is its directory, `{port}` a free port.
+/// A peer: how it is started and written. `{dir}` is its directory, `{port}` a free port.
 struct Peer {
     name: &'static str,
     programs: &'static [&'static str],

@@ -30,13 +30,13 @@ record! {
         writes: u64,
         /// Requests that were refused.
         refused: u64,
-        /// Bytes read.
+        /// Bytes that were read.
         read_bytes: u64,
         /// Bytes of those read that were sent from the page cache by `sendfile`.
         sent_bytes: u64,
         /// Bytes that were read ahead.
         ahead_bytes: u64,
-        /// Bytes written.
+        /// Bytes that were written.
         written_bytes: u64,
         /// Microseconds for which reads have waited for their turn at the disk, all together.
         read_queue_us: u64,

@@ -20,7 +20,7 @@ const UNIT_SMALL_BYTES: u32 = 64 << 10;
 /// Size of files from which on that matters.
 const LARGE_BYTES: u64 = 64 << 20;
 
-/// One cause.
+/// One cause of slowness.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Cause {
     /// The share of the time that it may explain, in percent: measured for `bound`, an estimate otherwise.
@@ -28,7 +28,7 @@ pub(crate) struct Cause {
     /// A word for programs, such as `bound`, `degraded` or `slow`.
     pub(crate) kind: &'static str,
     pub(crate) what: String,
-    /// What to do about it.
+    /// The remedy, for people.
     pub(crate) remedy: String,
 }
 
@@ -78,7 +78,7 @@ pub(super) fn ranked(
     all
 }
 
-/// What the reads were bound by. It is first unless something is known to be wrong.
+/// The part that bounded the reads. It is first unless something is known to be wrong.
 fn measured(bound: &Bound, names: &BTreeMap<DriveId, String>) -> Cause {
     let what = bound.sentence(|drive| names.get(&drive).cloned().unwrap_or_else(|| drive.short()));
     let weight = bound.busy_us.saturating_mul(100) / bound.wall_us.max(1);
