@@ -1,24 +1,20 @@
 //! Analysis: where the time of requests goes.
 //!
-//! A client that was made by [`Client::analysed`] has a [`Recorder`]. Each of its requests to a drive leaves
-//! a [`Span`] there: when it was handed over, sent, answered and in place, and what the drive tells of its
-//! own time. Any other client has no recorder, which costs a branch for each request. [`Work::bound`] makes
-//! one sentence of the spans.
+//! A client that was made by [`Client::analysed`](crate::Client::analysed) has a [`Recorder`]. Each of its
+//! requests to a drive leaves a [`Span`] there: when it was handed over, sent, answered and in place, and
+//! what the drive tells of its own time. Any other client has no recorder, which costs a branch for each
+//! request. [`Work::bound`] makes one sentence of the spans.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use braid_layout::{DriveId, ObjectId};
-use braid_plan::Op;
 use braid_wire::data::{DriveReply, DriveRequest, Times};
 use rustix::time::{ClockId, clock_gettime};
 
 mod bound;
 
 pub use bound::{Bound, DriveTime, Limit, SpanParts};
-
-use crate::client::Client;
-use crate::explain::Explained;
 
 /// Spans kept at most: of a longer run the rest is counted only.
 const SPANS_MAX: usize = 1 << 18;
@@ -97,14 +93,6 @@ struct State {
     work: Work,
 }
 
-impl Client {
-    /// The same client, with sessions of its own, whose requests leave spans.
-    pub fn analysed(&self) -> (Client, Arc<Recorder>) {
-        let recorder = Arc::new(Recorder(Mutex::new(State::begin())));
-        (self.recording(Arc::clone(&recorder)), recorder)
-    }
-}
-
 impl State {
     fn begin() -> State {
         State { began: Instant::now(), cpu: processor_time(), work: Work::default() }
@@ -112,6 +100,11 @@ impl State {
 }
 
 impl Recorder {
+    /// A recorder that begins now.
+    pub(crate) fn new() -> Arc<Recorder> {
+        Arc::new(Recorder(Mutex::new(State::begin())))
+    }
+
     /// Begins anew. Nothing may be in flight.
     pub fn begin(&self) {
         *self.state() = State::begin();
@@ -138,27 +131,6 @@ impl Recorder {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Explained {
-    /// The last span of each instruction of the plan set, by the instruction's id.
-    pub fn measured<'a>(&self, work: &'a Work) -> Vec<(usize, &'a Span)> {
-        let found = self.set.instructions().filter_map(|(plan, instruction)| {
-            let (act, from, to) = match instruction.op {
-                Op::Read { from, to, .. } => (Act::Read, from, to),
-                Op::StripeWrite { from, to, .. } => (Act::StripeWrite, from, to),
-                Op::UnitWrite { from, to, .. } => (Act::UnitWrite, from, to),
-            };
-            let unit = instruction.op.stripe().0;
-            let is_its = |span: &&Span| {
-                span.drive == plan.drive
-                    && span.act == act
-                    && (span.unit, span.from, span.to) == (unit, from, to)
-            };
-            Some((instruction.id.index(), work.spans.iter().rev().find(is_its)?))
-        });
-        found.collect()
     }
 }
 

@@ -115,11 +115,13 @@ impl Client {
         Client { shared: Arc::clone(&self.shared), paths: Arc::new(paths) }
     }
 
-    /// The same client, with sessions of its own, whose requests leave spans.
-    pub(crate) fn recording(&self, recorder: Arc<Recorder>) -> Client {
+    /// The same client, with sessions of its own, whose requests leave spans with the recorder.
+    pub fn analysed(&self) -> (Client, Arc<Recorder>) {
         let config = &self.shared.config;
-        let paths = Paths::of(config, self.paths.drives.recording(recorder), config.flights_per_drive);
-        Client { shared: Arc::clone(&self.shared), paths: Arc::new(paths) }
+        let recorder = Recorder::new();
+        let drives = self.paths.drives.recording(Arc::clone(&recorder));
+        let paths = Paths::of(config, drives, config.flights_per_drive);
+        (Client { shared: Arc::clone(&self.shared), paths: Arc::new(paths) }, recorder)
     }
 
     /// The settings that the client was made with.

@@ -91,8 +91,8 @@ pub(crate) async fn run(asked: args::Why, cluster: Option<&Path>, report: Report
 fn places(size: u64, asked: Option<Range<u64>>) -> Vec<Range<u64>> {
     let within = |range: Range<u64>| range.start..range.end.min(size);
     let all = match asked {
-        Some(range) => vec![within(range)],
-        None if size <= PLACES * PLACE_BYTES => vec![0..size],
+        Some(range) => Vec::from([within(range)]),
+        None if size <= PLACES * PLACE_BYTES => Vec::from([0..size]),
         None => (0..PLACES)
             .map(|n| (size - PLACE_BYTES) / (PLACES - 1) * n)
             .map(|at| within(at..at + PLACE_BYTES))

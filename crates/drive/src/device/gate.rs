@@ -561,6 +561,7 @@ mod tests {
         }
         held.clear();
         assert_eq!((slots.try_iter().count(), reads_in_flight(&gate)), (0, Some(0)));
+        assert_eq!((gate.served(Direction::Read).requests, gate.served(Direction::Write).requests), (10, 0));
     }
 
     #[tokio::test]

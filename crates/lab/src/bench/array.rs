@@ -124,7 +124,8 @@ async fn schemes(run: &mut Run) -> Result<(), Failure> {
     }
     for row in rows {
         let file_of = |scheme| files.iter().find(|(name, _)| *name == scheme).map(|(_, file)| file);
-        let (Some(own), Some(other)) = (file_of(row.scheme), file_of("raid0")) else { continue };
+        let Some(own) = file_of(row.scheme) else { continue };
+        let Some(other) = file_of("raid0") else { continue };
         let bytes = sample_bytes(row.bytes, (BYTES.0, most));
         run.pairs(&row.question, async |which| {
             let file = if which == Which::First { own } else { other };
