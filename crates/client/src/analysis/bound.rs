@@ -420,8 +420,8 @@ mod tests {
         let through = Work { wall_us: 50_000, spans: vec![through], ..Work::default() }.bound();
         assert_eq!((through.drives[0].within_us, through.drives[0].wire_us), (17_000, 1000));
         let both = vec![by_stripe.clone(), Span { drive: DriveId(2), ..by_stripe }];
-        let sentence = "bound by drive d1's log and its sync: 30 of 50 ms, and another about as long";
-        check(both, 0, Limit::Commit(DriveId(1)), sentence);
+        let sentence = "bound by drive d2's log and its sync: 30 of 50 ms, and another about as long";
+        check(both, 0, Limit::Commit(DriveId(2)), sentence);
     }
 
     #[test]
