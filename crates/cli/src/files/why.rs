@@ -90,7 +90,7 @@ pub(crate) async fn run(asked: args::Why, cluster: Option<&Path>, report: Report
 /// Ranges to be read: that asked for, or a few places spread over the file.
 fn places(size: u64, asked: Option<Range<u64>>) -> Vec<Range<u64>> {
     let within = |range: Range<u64>| range.start..range.end.min(size);
-    let all = match asked {
+    let all: Vec<Range<u64>> = match asked {
         Some(range) => std::iter::once(within(range)).collect(),
         None if size <= PLACES * PLACE_BYTES => std::iter::once(0..size).collect(),
         None => (0..PLACES)
