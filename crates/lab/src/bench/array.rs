@@ -329,7 +329,10 @@ mod tests {
     fn samples_are_whole_transfers_within_bounds() {
         for (_, size) in SIZES {
             let bytes = sample_bytes(size, BYTES);
-            assert!(bytes % size == 0 && bytes >= BYTES.0 / 2 && bytes <= BYTES.1, "{size}: {bytes}");
+            assert!(
+                bytes.is_multiple_of(size) && bytes >= BYTES.0 / 2 && bytes <= BYTES.1,
+                "{size}: {bytes}"
+            );
         }
         assert_eq!(sample_bytes(8 << 10, BYTES), 4 << 20);
         assert_eq!(sample_bytes(64 << 20, (1, 2)), 64 << 20, "at least one");
