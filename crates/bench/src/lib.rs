@@ -9,16 +9,19 @@
 //!
 //! [`store`] measures one drive's store against raw files, [`stripes`] the rates that clients get from
 //! several drives, [`small`] the rates of small files, names and pieces, [`promises`] how late reserved rates
-//! are, [`volumes`] the rest of what volumes and drives do; `docs/bench.md` describes each row. The caller
+//! are, [`volumes`] the rest of what volumes and drives do, [`against`] large transfers against a fair bound;
+//! `docs/bench.md` describes each row. The caller
 //! shows the results: [`markdown`] and [`plot`] make documents of a [`Report`], and the others have their
 //! own.
 
+pub mod against;
 mod amplification;
 mod conditions;
 mod connected;
 mod content;
 pub mod disk;
 mod error;
+mod lines;
 mod load_threads;
 mod machine;
 pub mod markdown;

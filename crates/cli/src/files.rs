@@ -1,5 +1,6 @@
 //! Commands on names and files.
 
+pub(crate) mod analyze;
 pub(crate) mod attributes;
 pub(crate) mod beneath;
 pub(crate) mod list;
@@ -11,3 +12,4 @@ pub mod namespace;
 pub(crate) mod plan_cmd;
 pub(crate) mod snapshots_below;
 pub(crate) mod stat;
+pub(crate) mod why;

@@ -22,7 +22,9 @@ use crate::files::mount;
 use crate::files::mount_helper;
 use crate::files::namespace;
 use crate::files::plan_cmd;
+
 use crate::files::stat;
+use crate::files::why;
 use crate::machine::down;
 use crate::machine::serve;
 use crate::machine::up;
@@ -167,6 +169,7 @@ async fn command(command: Command, cluster: Option<&Path>, report: Report) -> Re
         Command::Snapshot(asked) => snapshot::run(asked, cluster, report).await,
         Command::Layout(asked) => layout::run(asked, cluster, report).await,
         Command::Plan(plan) => plan_cmd::run(plan, cluster, report).await,
+        Command::Why(asked) => why::run(asked, cluster, report).await,
         Command::Check(check) => check::run(check, cluster, report).await,
         Command::Scrub(scrub) => scrub::run(scrub, cluster, report).await,
         Command::Drive(drive) => drive_cmd::run(drive, cluster, report).await,

@@ -8,6 +8,7 @@ use braid_transport::{Limits, SHARED_PAYLOAD_BYTES_MAX};
 use braid_wire::control::{ControlReply, ControlRequest};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use crate::analysis::Recorder;
 use crate::config::Config;
 use crate::data::scratch::Scratch;
 use crate::data::unit_writes::UnitWrites;
@@ -117,6 +118,15 @@ impl Client {
         let flights = config.flights_per_drive.max(PROMISED_FLIGHTS);
         let paths = Paths::of(config, self.paths.drives.apart(), flights);
         Client { shared: Arc::clone(&self.shared), paths: Arc::new(paths) }
+    }
+
+    /// The same client, with sessions of its own, whose requests leave spans with the recorder.
+    pub fn analysed(&self) -> (Client, Arc<Recorder>) {
+        let config = &self.shared.config;
+        let recorder = Recorder::new();
+        let drives = self.paths.drives.recording(Arc::clone(&recorder));
+        let paths = Paths::of(config, drives, config.flights_per_drive);
+        (Client { shared: Arc::clone(&self.shared), paths: Arc::new(paths) }, recorder)
     }
 
     /// The settings that the client was made with.

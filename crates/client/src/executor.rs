@@ -204,7 +204,11 @@ impl<'a> Executor<'a> {
         let shape = self.view.layout.segments()[self.set.segment].shape;
         let mut found = Vec::new();
         for step in self.set.arithmetic.iter().filter(|step| !without.contains(&step.stripe)) {
-            let unequal = arithmetic::run(shape, step, &mut self.memory);
+            let memory = &mut self.memory;
+            let unequal = match &self.handle.client.paths.drives.recorder {
+                None => arithmetic::run(shape, step, memory),
+                Some(recorder) => recorder.compute(|| arithmetic::run(shape, step, memory)),
+            };
             found.extend(unequal.map_err(|error| self.handle.plan_error(&error))?);
         }
         Ok(found)
@@ -355,6 +359,7 @@ impl<'a> Executor<'a> {
             client: writer.client,
             operation: OperationNumber(stamp.n),
             crcs: Vec::new(),
+            timed: false,
         };
         Ok(Some((request, payload)))
     }
@@ -373,7 +378,7 @@ impl<'a> Executor<'a> {
             };
             let at = self.view.address(self.set.segment, plan.column);
             let exactly = exactly.unwrap_or_default();
-            let request = Read { at, unit: stripe.0, from, to, want, exactly };
+            let request = Read { at, unit: stripe.0, from, to, want, exactly, timed: false };
             requests.push((plan.column, instruction.id, stripe, into, request));
         }
         let ranges: Vec<MemoryRange> = requests.iter().map(|(.., into, _)| *into).collect();

@@ -4,9 +4,10 @@
 use std::ops::Range;
 
 use braid_layout::{Column, ColumnMask, OperationNumber, Segment, Stripe, Version};
-use braid_plan::{Body, Health, PlanError, PlanSet, Stamped, Target, Want, Way, Write, stripes_max};
+use braid_plan::{Body, Health, Op, PlanError, PlanSet, Stamped, Target, Want, Way, Write, stripes_max};
 use braid_wire::control::{ColumnRow, DriveState, EntryKind, SegmentRow};
 
+use crate::analysis::{Act, Span, Work};
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::naming::name::Name;
@@ -34,6 +35,27 @@ pub struct Explained {
     pub ways: Vec<(Stripe, Vec<Way>)>,
     /// Text for users.
     pub text: String,
+}
+
+impl Explained {
+    /// The last span of each instruction of the plan set, by the instruction's id.
+    pub fn measured<'a>(&self, work: &'a Work) -> Vec<(usize, &'a Span)> {
+        let found = self.set.instructions().filter_map(|(plan, instruction)| {
+            let (act, from, to) = match instruction.op {
+                Op::Read { from, to, .. } => (Act::Read, from, to),
+                Op::StripeWrite { from, to, .. } => (Act::StripeWrite, from, to),
+                Op::UnitWrite { from, to, .. } => (Act::UnitWrite, from, to),
+            };
+            let unit = instruction.op.stripe().0;
+            let is_its = |span: &&Span| {
+                span.drive == plan.drive
+                    && span.act == act
+                    && (span.unit, span.from, span.to) == (unit, from, to)
+            };
+            Some((instruction.id.index(), work.spans.iter().rev().find(is_its)?))
+        });
+        found.collect()
+    }
 }
 
 impl Client {

@@ -18,6 +18,7 @@
 
 #![warn(missing_docs)]
 
+pub mod analysis;
 mod client;
 pub mod cluster;
 mod concurrent;

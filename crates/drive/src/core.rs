@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use braid_layout::{ClusterId, DriveId, PartitionId};
+use braid_schedule::Direction;
 use braid_schedule::drift::InFlight;
 use braid_store::Store;
 use braid_store::disk::is_residency_told;
@@ -12,6 +13,7 @@ use braid_transport::Seldom;
 use braid_wire::Refusal;
 use braid_wire::authorise::Scene;
 use braid_wire::capability::Binding;
+use braid_wire::data::DriveCounts;
 use tokio::sync::Notify;
 
 use crate::calibration::{Calibration, Traffic, device_cost};
@@ -105,6 +107,8 @@ pub(crate) struct Figures {
     pub(crate) system_bytes: AtomicU64,
     pub(crate) written_bytes: AtomicU64,
     pub(crate) refused: AtomicU64,
+    /// Reads that were answered from memory, without a turn at the disk.
+    pub(crate) at_once: AtomicU64,
 }
 
 impl Figures {
@@ -209,6 +213,26 @@ impl Core {
     pub(crate) fn note_disk_read(&self, began: Instant, in_flight: InFlight) {
         let took_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.calibration().handle_read(took_ns, in_flight, self.clock().now());
+    }
+
+    /// Counts since the start, for the manager.
+    pub(crate) fn counts(&self) -> DriveCounts {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let figures = &self.figures;
+        let [reads, writes] = [Direction::Read, Direction::Write].map(|way| self.gate.served(way));
+        DriveCounts {
+            reads: reads.requests + of(&figures.at_once),
+            writes: writes.requests,
+            refused: of(&figures.refused),
+            read_bytes: of(&figures.read_bytes),
+            sent_bytes: of(&figures.sent_bytes),
+            ahead_bytes: of(&figures.ahead_bytes),
+            written_bytes: of(&figures.written_bytes),
+            read_queue_us: reads.queue_ns / 1000,
+            read_disk_us: reads.disk_ns / 1000,
+            write_queue_us: writes.queue_ns / 1000,
+            write_disk_us: writes.disk_ns / 1000,
+        }
     }
 
     /// Text for users about reads and writes: a word if the disk is modelled, the shares of read bytes sent

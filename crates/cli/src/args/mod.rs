@@ -190,12 +190,21 @@ pub(crate) enum Command {
     Layout(Layout),
     /// Print the plan set of a read or write: which drive does what, and in which order
     #[command(
-        after_help = "With --time each instruction has beside it when it begins and when it is done, as the simulator predicts it for this plan set alone: on idle parts, with nothing cached, each drive on a host of its own. What this cluster's parts cost is measured by `braid-lab bench calibrate` on a machine like its own.\n\nExamples:\n  \
+        after_help = "With --analyze the request is run for real: queue is the wait at the drive for a turn, disk and commit are the drive's disk, credit is the wait for requests in flight before it, within is the rest of the drive's time, such as the wait of a unit write for the parity drives. A write is run only with --rewrite: it reads the range, and writes the same bytes again, as the only writer; a range with holes or past the end is refused.\n\nWith --time each instruction has beside it when it begins and when it is done, as the simulator predicts it for this plan set alone: on idle parts, with nothing cached, each drive on a host of its own. What this cluster's parts cost is measured by `braid-lab bench calibrate` on a machine like its own.\n\nExamples:\n  \
         braid plan read braid://main/a.bin 0..1M\n  \
         braid plan write braid://main/a.bin 4K+128K --down drive-2\n  \
-        braid-lab bench calibrate --out parts.toml && braid plan read braid://main/a.bin 0..1M --time --parts parts.toml"
+        braid-lab bench calibrate --out parts.toml && braid plan read braid://main/a.bin 0..1M --time --parts parts.toml\n  \
+        braid plan read braid://main/a.bin 0..64M --analyze\n  \
+        braid plan write braid://main/a.bin 0..1M --analyze --rewrite"
     )]
     Plan(Plan),
+    /// Say why one file is slow: reads a little of it, and looks at its drives
+    #[command(
+        after_help = "It reads a few MiB of the file and drops them, and asks the manager what goes on at the file's drives. The causes come with the most likely first, each with what to do about it. Bytes that are in the drives' page caches say nothing about their disks: it says so.\n\nExamples:\n  \
+        braid why braid://main/a.bin\n  \
+        braid why braid://main/a.bin --range 1G+64M"
+    )]
+    Why(Why),
     /// Read every unit and its parity, and report what does not match
     #[command(after_help = "Examples:\n  braid check braid://main/a.bin\n  braid check --all braid://main")]
     Check(Check),
@@ -383,6 +392,21 @@ pub(crate) struct Plan {
     /// 25GbE, server-2026]
     #[arg(long, value_name = "FILE.toml", requires = "time")]
     pub(crate) parts: Option<PathBuf>,
+    /// Run the request too, and print beside each instruction how long it took where. A read drops the bytes
+    #[arg(long, conflicts_with_all = ["time", "down"])]
+    pub(crate) analyze: bool,
+    /// With --analyze of a write: write again the bytes that the range has now. Without it no write is run
+    #[arg(long, requires = "analyze")]
+    pub(crate) rewrite: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Why {
+    #[arg(value_name = "braid://VOLUME/PATH")]
+    pub(crate) name: OsString,
+    /// Read these bytes, FROM..TO or FROM+LENGTH [default: 4 MiB at each of up to four places]
+    #[arg(long, value_parser = size::parse_range)]
+    pub(crate) range: Option<Range<u64>>,
 }
 
 #[derive(Debug, Args)]

@@ -230,7 +230,7 @@ impl DriveOptions {
     }
 
     /// Command line arguments that make this choice; none for the default.
-    pub(crate) fn typed(self) -> Vec<String> {
+    pub fn typed(self) -> Vec<String> {
         let send = match self.send {
             Way::Auto => None,
             Way::Copy => Some("--send=copy".to_owned()),

@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
-use braid_client::{Asked, Client, Explained, Way};
+use braid_client::analysis::Work;
+use braid_client::{Asked, Client, Explained, Name, Way};
 use braid_layout::{Column, DriveId};
 use braid_sim::model::{CostModel, DiskModel, LinkModel, Preset, ProcessorModel, ProtocolModel, StoreModel};
 use braid_sim::timing::{Timed, Times, time};
 use braid_wire::control::{DriveRow, EntryKind, StatRow};
 use serde::Serialize;
 
+use crate::files::analyze::{self, AnalysisFacts, RequestFacts};
 use crate::files::names::{remote, show_remote};
 use crate::output::bar::bar;
 use crate::output::exit::{Exit, Failure};
@@ -37,8 +39,18 @@ struct PlanFacts {
     /// With --time, when each instruction begins and is done, by instruction id.
     #[serde(skip_serializing_if = "Option::is_none")]
     times: Option<Timed>,
+    /// With --analyze, what was measured of each instruction.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    measured: Vec<RequestFacts>,
     /// The plan set in the form that is printed.
     text: String,
+}
+
+/// With --analyze: the plan sets, and what the run was bound by.
+#[derive(Debug, Serialize)]
+struct Analyzed {
+    sets: Vec<PlanFacts>,
+    analysis: AnalysisFacts,
 }
 
 /// The ways to write a stripe.
@@ -81,15 +93,29 @@ pub(crate) async fn run(plan: args::Plan, cluster: Option<&Path>, report: Report
         args::Direction::Write => Asked::Write,
         args::Direction::SharedWrite => Asked::SharedWrite,
     };
+    if plan.analyze {
+        may_analyze(&plan, asked, &name)?;
+    }
     let row = client.stat(&name).await?;
     if row.kind() != EntryKind::File {
         let what = format!("plan {}", show_remote(&name));
         return Err(Failure::new(Exit::Conflict, what, "it is a directory: only a file has plans"));
     }
     let names = drive_names(&row);
-    let down = on_file(&client, &names, plan.down).await?;
-    let explained = client.plan(&name, asked, plan.range, &down).await?;
+    let down = on_file(&client, &names, plan.down.clone()).await?;
+    let explained = client.plan(&name, asked, plan.range.clone(), &down).await?;
     let mut sets: Vec<PlanFacts> = explained.iter().map(|set| facts(set, &names, &row)).collect();
+    if plan.analyze && !sets.is_empty() {
+        let work = match asked {
+            Asked::Read => analyze::read(&client, &name, std::slice::from_ref(&plan.range)).await?,
+            Asked::Write | Asked::SharedWrite => analyze::rewrite(&client, &name, plan.range).await?,
+        };
+        let analysis = measured(&work, &explained, &names, &mut sets);
+        let said = if asked == Asked::Read { "" } else { "rewrote the range with the bytes it had\n" };
+        return report.facts(&Analyzed { sets, analysis }, |of| {
+            format!("{}\n{said}{}", texts(&of.sets), analyze::show(&of.analysis))
+        });
+    }
     if let Some(Parts { costs, named }) = parts {
         let timed = in_background(move |stop| {
             let bar = bar();
@@ -109,8 +135,47 @@ pub(crate) async fn run(plan: args::Plan, cluster: Option<&Path>, report: Report
         if sets.is_empty() {
             return "nothing to do: the range is past the end of the file\n".into();
         }
-        sets.iter().map(|set| set.text.as_str()).collect::<Vec<_>>().join("\n")
+        texts(sets)
     })
+}
+
+fn texts(sets: &[PlanFacts]) -> String {
+    sets.iter().map(|set| set.text.as_str()).collect::<Vec<_>>().join("\n")
+}
+
+/// Checks that what is to be analyzed may be run.
+fn may_analyze(plan: &args::Plan, asked: Asked, name: &Name) -> Result<(), Failure> {
+    let what = || format!("analyze a write to {}", show_remote(name));
+    match asked {
+        Asked::Read if plan.rewrite => {
+            Err(Failure::usage(what(), "a read has nothing to write: leave --rewrite out"))
+        }
+        Asked::Read => Ok(()),
+        Asked::SharedWrite => Err(Failure::usage(
+            what(),
+            "beside other writers the bytes could be another's by the time they are written again",
+        )
+        .remedy("analyze `write`: it is the only writer meanwhile")),
+        Asked::Write if plan.rewrite => Ok(()),
+        Asked::Write => Err(Failure::usage(what(), "a write changes the file")
+            .remedy("with --rewrite the range is read first, and the same bytes are written again")),
+    }
+}
+
+/// Puts what was measured beside each instruction of the plan sets.
+fn measured(
+    work: &Work,
+    explained: &[Explained],
+    names: &BTreeMap<DriveId, String>,
+    sets: &mut [PlanFacts],
+) -> AnalysisFacts {
+    let mut found = 0;
+    for (of, facts) in explained.iter().zip(sets) {
+        facts.measured = analyze::requests(of, work, names);
+        facts.text = analyze::beside(&facts.text, &facts.measured);
+        found += facts.measured.len();
+    }
+    analyze::facts(work, &work.bound(), names, found)
 }
 
 /// Costs of the parts, for predicted times.
@@ -192,6 +257,7 @@ fn facts(explained: &Explained, names: &BTreeMap<DriveId, String>, row: &StatRow
         away: away.map(|column| column.drive_name.clone()).collect(),
         ways: explained.ways.iter().map(|(stripe, ways)| stripe_facts(stripe.0, ways)).collect(),
         times: None,
+        measured: Vec::new(),
         text: with_names(explained, names),
     }
 }

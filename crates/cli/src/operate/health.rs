@@ -276,6 +276,7 @@ pub(crate) mod tests {
             stalled_ms: 0,
             reads: Latency::default(),
             commits: Latency::default(),
+            counts: Default::default(),
             parts: None,
             slow: String::new(),
             draining: false,

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use braid_wire::control::{DriveRow, Latency};
+use braid_wire::data::DriveCounts;
 use serde::Serialize;
 
 use crate::connect::{self, status_soon};
@@ -118,6 +119,7 @@ pub(crate) struct DriveFacts {
     stalled_ms: u64,
     reads: LatencyFacts,
     commits: LatencyFacts,
+    counts: CountFacts,
     /// Explanation of how much slower than its sisters the drive is, and what to do; empty if it is not slow.
     slow: String,
 }
@@ -129,6 +131,41 @@ impl DriveFacts {
             (false, _) => self.state.to_owned(),
             (true, 0) => "drained".to_owned(),
             (true, _) => "draining".to_owned(),
+        }
+    }
+}
+
+/// Counts since the drive's start, in `--json`. What the disk was busy for, and what waited for it, are sums
+/// over requests.
+#[derive(Debug, Serialize)]
+struct CountFacts {
+    reads: u64,
+    writes: u64,
+    refused: u64,
+    read_bytes: u64,
+    sendfile_bytes: u64,
+    ahead_bytes: u64,
+    written_bytes: u64,
+    read_queue_us: u64,
+    read_disk_us: u64,
+    write_queue_us: u64,
+    write_disk_us: u64,
+}
+
+impl From<DriveCounts> for CountFacts {
+    fn from(of: DriveCounts) -> CountFacts {
+        CountFacts {
+            reads: of.reads,
+            writes: of.writes,
+            refused: of.refused,
+            read_bytes: of.read_bytes,
+            sendfile_bytes: of.sent_bytes,
+            ahead_bytes: of.ahead_bytes,
+            written_bytes: of.written_bytes,
+            read_queue_us: of.read_queue_us,
+            read_disk_us: of.read_disk_us,
+            write_queue_us: of.write_queue_us,
+            write_disk_us: of.write_disk_us,
         }
     }
 }
@@ -251,6 +288,7 @@ pub(crate) fn drive_facts(rows: &[DriveRow]) -> Vec<DriveFacts> {
         stalled_ms: row.stalled_ms,
         reads: (&row.reads).into(),
         commits: (&row.commits).into(),
+        counts: row.counts.into(),
         slow: row.slow.clone(),
     });
     facts.collect()

@@ -254,6 +254,19 @@ fn plans_are_printed_and_checks_find_damage() {
         (1..=6).map(|n| format!("drive-{n}")).find(|drive| !columns.contains(drive)).expect("one of six");
     let unmoved = cluster.line(&format!("plan read braid://main/f 0..2M --down {other}")).ok();
     assert_eq!(unmoved.text(), healthy.text());
+    // The request is run, and each instruction has what was measured of it; the bytes stay as they are.
+    for line in
+        ["plan read braid://main/f 0..2M --analyze", "plan write braid://main/f 0..2M --analyze --rewrite"]
+    {
+        let text = cluster.line(line).ok().text().to_owned();
+        let timed = text.lines().filter(|line| line.contains(" ms: ")).count();
+        assert!(timed >= 4 && text.contains("\nbound by "), "{text}");
+    }
+    let json = cluster.line("plan --json read braid://main/f 0..2M --analyze").ok().json();
+    assert_eq!(json["sets"][0]["measured"].as_array().map(Vec::len), Some(4), "{json}");
+    let why = cluster.line("why braid://main/f --json").ok().json();
+    assert_eq!((&why["causes"][0]["kind"], &why["size"]), (&"bound".into(), &(9 << 20).into()), "{why}");
+    assert!(cluster.cat("braid://main/f") == noise(9 << 20, 9));
     let one = &columns[1];
     let another = &columns[2];
     let none = cluster.line(&format!("plan read braid://main/f 0..2M --down {one} --down {another}"));

@@ -5,6 +5,7 @@ use braid_transport::{Answer, Answers, SmallAnswer, TransportError};
 use braid_wire::checksum::{block_count, verify_blocks};
 use braid_wire::data::{DriveReply, ReadReply, ReplyHead};
 
+use crate::analysis::SpanOf;
 use crate::peers::drive_requests::{Failure, RequestOutcome};
 
 /// Source of an answer's bytes.
@@ -34,9 +35,10 @@ pub(crate) async fn land(
     answer: Answer,
     from: u32,
     into: &mut [u8],
+    span: SpanOf<'_>,
 ) -> Result<RequestOutcome, TransportError> {
     let Answer { head, reply, payload_bytes, .. } = answer;
-    land_from(From::Session(answers), head, reply, payload_bytes, from, into).await
+    land_from(From::Session(answers), head, reply, payload_bytes, from, into, span).await
 }
 
 /// Like [`land`], for an answer whose bytes are in memory already.
@@ -44,10 +46,11 @@ pub(crate) async fn land_small(
     answer: SmallAnswer,
     from: u32,
     into: &mut [u8],
+    span: SpanOf<'_>,
 ) -> Result<RequestOutcome, TransportError> {
     let SmallAnswer { head, reply, payload } = answer;
     let bytes = u32::try_from(payload.bytes().len()).unwrap_or(u32::MAX);
-    land_from(From::Memory(payload.bytes()), head, reply, bytes, from, into).await
+    land_from(From::Memory(payload.bytes()), head, reply, bytes, from, into, span).await
 }
 
 async fn land_from(
@@ -57,6 +60,7 @@ async fn land_from(
     payload_bytes: u32,
     from: u32,
     into: &mut [u8],
+    span: SpanOf<'_>,
 ) -> Result<RequestOutcome, TransportError> {
     let reply = match reply {
         DriveReply::Refused(refusal) => {
@@ -83,7 +87,7 @@ async fn land_from(
         bytes.take(place).await?;
         let (own, others) = crcs.split_at(block_count(extent.from, extent.to));
         crcs = others;
-        if let Err(at) = verify_blocks(extent.from, place, own) {
+        if let Err(at) = span.crc(|| verify_blocks(extent.from, place, own)) {
             corrupt.get_or_insert(at);
         }
     }
@@ -136,6 +140,7 @@ mod tests {
             ends: Vec::new(),
             extents: extents.iter().map(|&(from, to, hole)| Extent { from, to, hole }).collect(),
             crcs: vec![0; crcs],
+            times: None,
         };
         let from = extents.first().map_or(0, |first| first.0);
         assert_eq!(check_extents(&reply, from, asked, payload).is_ok(), good, "{extents:?}");

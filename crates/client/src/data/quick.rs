@@ -70,6 +70,7 @@ impl Handle {
                 Want::Settled => data::Want::Settled,
             },
             exactly: Vec::new(),
+            timed: false,
         };
         let mut item = Item { request: request.into(), payload: &[], into: buffer };
         let drives = &self.client.paths.drives;

@@ -67,6 +67,7 @@ impl Executor<'_> {
             settled_below: writer.settled_below,
             crcs: Vec::new(),
             watermark: operation.watermark(),
+            timed: false,
         };
         let mut asked = Vec::new();
         if !self.handle.is_created(self.set.segment, plan.column) {

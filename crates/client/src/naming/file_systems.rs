@@ -102,6 +102,7 @@ pub(crate) mod tests {
             stalled_ms: 0,
             reads: Default::default(),
             commits: Default::default(),
+            counts: Default::default(),
             parts: None,
             slow: String::new(),
             draining: false,

@@ -14,6 +14,7 @@ use braid_wire::data::{DriveReply, DriveRequest, WriteTurn};
 use braid_wire::{Reason, Refusal};
 use tokio::sync::Semaphore;
 
+use crate::analysis::Spans;
 use crate::data::landing::land;
 use crate::peers::credit::{Caller, Flights};
 use crate::peers::drives::{Drives, Lent};
@@ -85,7 +86,10 @@ pub(crate) async fn request_all(
     limit: InFlightLimit<'_>,
     items: Vec<Item<'_>>,
 ) -> Vec<RequestOutcome> {
-    let items = match small_requests(drives, drive, address, grant, items).await {
+    let mut items = items;
+    let requests = items.iter_mut().map(|item| &mut item.request);
+    let spans = Spans::of(drives.recorder.as_ref(), drive, requests);
+    let items = match small_requests(drives, drive, address, grant, items, &spans).await {
         Ok(outcomes) => return outcomes,
         Err(items) => items,
     };
@@ -101,7 +105,8 @@ pub(crate) async fn request_all(
         }
     };
     drives.asks(count);
-    let ended = send_and_receive(&mut lent, grant, limit, items, &mut outcomes).await;
+    spans.all(|span, now| span.connected_us = now);
+    let ended = send_and_receive(&mut lent, grant, limit, items, &mut outcomes, &spans).await;
     let rest = match ended {
         Ok(()) => {
             drives.give_back(lent);
@@ -130,6 +135,7 @@ async fn send_and_receive(
     limit: InFlightLimit<'_>,
     items: Vec<Item<'_>>,
     outcomes: &mut [Option<RequestOutcome>],
+    spans: &Spans,
 ) -> Result<(), TransportError> {
     let weights: Vec<u32> = items.iter().map(|item| kibibytes(item.weight(), limit.bytes)).collect();
     let flights = Semaphore::new(limit.flights.max(1));
@@ -152,7 +158,8 @@ async fn send_and_receive(
                 last.store(index, Ordering::Relaxed);
                 break;
             }
-            put_crcs(request, payload);
+            let span = spans.nth(index);
+            span.crc(|| put_crcs(request, payload));
             waits.turn(index, lengths[index]).await;
             if let Some(bytes) = waits.asks_first(payload) {
                 asked.add_permits(1);
@@ -160,10 +167,12 @@ async fn send_and_receive(
                 asker.ask(TURN_TAG, grant, &turn.into(), &[]).await?;
                 turns.acquire().await.expect("it is never closed").forget();
             }
+            span.at(|span, now| span.granted_us = now);
             // Before the bytes are sent: the drive may refuse before it has received them all.
             asked.add_permits(1);
             let pieces: &[&[u8]] = if payload.is_empty() { &[] } else { &[payload] };
             asker.ask(tag, grant, request, pieces).await?;
+            span.at(|span, now| span.sent_us = now);
         }
         asked.add_permits(1);
         Ok::<(), TransportError>(())
@@ -183,7 +192,11 @@ async fn send_and_receive(
             }
             received += 1;
             let index = usize::try_from(answer.tag).expect("an index of an item");
-            let outcome = land(answers, answer, starts[index], std::mem::take(&mut landings[index])).await?;
+            let span = spans.nth(index);
+            span.at(|span, now| span.answered_us = now);
+            let into = std::mem::take(&mut landings[index]);
+            let outcome = land(answers, answer, starts[index], into, span).await?;
+            span.landed(&outcome);
             waits.arrived(index, outcome.as_ref().ok(), answers);
             if outcome.as_ref().is_err_and(Failure::concerns_all) {
                 stop.store(true, Ordering::Relaxed);

@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 use braid_layout::{ClusterId, DriveId};
 use braid_transport::{DriveSession, Limits, SharedSession, TransportError};
 
+use crate::analysis::Recorder;
+
 /// Sessions and notes of all drives.
 pub(crate) struct Drives {
     cluster: ClusterId,
@@ -31,6 +33,8 @@ pub(crate) struct Drives {
     /// True if there was ever a note.
     notes: AtomicBool,
     entries: Arc<Entries>,
+    /// Takes spans of the requests; `None`: nobody asks.
+    pub(crate) recorder: Option<Arc<Recorder>>,
 }
 
 type Entries = Mutex<BTreeMap<DriveId, Entry>>;
@@ -97,6 +101,7 @@ impl Drives {
             tries_aside: false,
             notes: AtomicBool::new(false),
             entries: Arc::default(),
+            recorder: None,
         }
     }
 
@@ -105,6 +110,13 @@ impl Drives {
         let counts = self.counts.clone();
         let tries_aside = true;
         Drives { counts, tries_aside, ..Drives::new(self.cluster, self.limits, self.idle_max, self.avoid) }
+    }
+
+    /// Connections apart from these whose requests leave spans.
+    pub(crate) fn recording(&self, recorder: Arc<Recorder>) -> Drives {
+        let counts = self.counts.clone();
+        let recorder = Some(recorder);
+        Drives { counts, recorder, ..Drives::new(self.cluster, self.limits, self.idle_max, self.avoid) }
     }
 
     /// A session with the drive at this address: an idle one, or a new one.

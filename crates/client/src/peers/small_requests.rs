@@ -7,6 +7,7 @@ use braid_transport::{Asking, SHARED_PAYLOAD_BYTES_MAX, SharedSession, Transport
 use braid_wire::control::Grant;
 use braid_wire::data::DriveRequest;
 
+use crate::analysis::{SpanOf, Spans};
 use crate::data::landing::land_small;
 use crate::peers::drive_requests::{Failure, Item, RequestOutcome, first_byte, is_gone, put_crcs};
 use crate::peers::drives::Drives;
@@ -22,14 +23,15 @@ pub(crate) async fn small_requests<'b>(
     address: &str,
     grant: &Grant,
     mut items: Vec<Item<'b>>,
+    spans: &Spans,
 ) -> Result<Vec<RequestOutcome>, Vec<Item<'b>>> {
     if items.len() > TOGETHER_MAX || !items.iter().all(is_small) {
         return Err(items);
     }
     let Some(shared) = drives.shared(drive, address) else { return Err(items) };
     let mut asking = Vec::with_capacity(items.len());
-    for item in &mut items {
-        let sent = send(drives, &shared, grant, item);
+    for (index, item) in items.iter_mut().enumerate() {
+        let sent = send(drives, &shared, grant, item, spans.nth(index));
         // If the session takes the first request and not the next, the next is sent again later, like a lost
         // one.
         match sent {
@@ -38,12 +40,16 @@ pub(crate) async fn small_requests<'b>(
         }
     }
     let mut outcomes = Vec::with_capacity(items.len());
-    for (sent, item) in asking.into_iter().zip(&mut items) {
-        outcomes.push(match sent {
-            Ok(None) => Err(Failure::Idle),
-            Ok(Some(asking)) => land(drives, drive, &shared, Ok(asking), item).await,
-            Err(error) => land(drives, drive, &shared, Err(error), item).await,
-        });
+    for ((index, sent), item) in asking.into_iter().enumerate().zip(&mut items) {
+        let sent = match sent {
+            Ok(None) => {
+                outcomes.push(Err(Failure::Idle));
+                continue;
+            }
+            Ok(Some(asking)) => Ok(asking),
+            Err(error) => Err(error),
+        };
+        outcomes.push(land(drives, drive, &shared, sent, item, spans.nth(index)).await);
     }
     Ok(outcomes)
 }
@@ -71,8 +77,10 @@ pub(crate) async fn ask(
     item: &mut Item<'_>,
 ) -> Option<RequestOutcome> {
     let shared = drives.shared(drive, address)?;
-    let sent = send(drives, &shared, grant, item).transpose()?;
-    Some(land(drives, drive, &shared, sent, item).await)
+    let requests = std::iter::once(&mut item.request);
+    let spans = Spans::of(drives.recorder.as_ref(), drive, requests);
+    let sent = send(drives, &shared, grant, item, spans.nth(0)).transpose()?;
+    Some(land(drives, drive, &shared, sent, item, spans.nth(0)).await)
 }
 
 /// Sends a request, without waiting for its answer; `None` if the session takes no more now.
@@ -81,11 +89,16 @@ fn send(
     shared: &SharedSession,
     grant: &Grant,
     item: &mut Item<'_>,
+    span: SpanOf<'_>,
 ) -> Result<Option<Asking>, TransportError> {
-    put_crcs(&mut item.request, item.payload);
+    span.crc(|| put_crcs(&mut item.request, item.payload));
     let sent = shared.ask(grant, &item.request, item.payload);
     if matches!(sent, Ok(Some(_))) {
         drives.asks(1);
+        span.at(|span, now| {
+            span.granted_us = now;
+            span.sent_us = now;
+        });
     }
     sent
 }
@@ -97,10 +110,14 @@ async fn land(
     shared: &Arc<SharedSession>,
     sent: Result<Asking, TransportError>,
     item: &mut Item<'_>,
+    span: SpanOf<'_>,
 ) -> RequestOutcome {
     let answered = match sent {
         Ok(asking) => match asking.await {
-            Ok(answer) => land_small(answer, first_byte(&item.request), item.into).await,
+            Ok(answer) => {
+                span.at(|span, now| span.answered_us = now);
+                land_small(answer, first_byte(&item.request), item.into, span).await
+            }
             Err(error) => Err(error),
         },
         Err(error) => Err(error),
@@ -108,6 +125,7 @@ async fn land(
     match answered {
         Ok(outcome) => {
             drives.answered(drive);
+            span.landed(&outcome);
             outcome
         }
         Err(error) if is_gone(&error) => {

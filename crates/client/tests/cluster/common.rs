@@ -2,6 +2,7 @@
 //! a runtime of their own, so that one can be killed without warning, as a process can.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use braid_client::Client;
@@ -10,6 +11,7 @@ use braid_client::HealTally;
 use braid_client::Name;
 use braid_layout::{DriveId, FileId, Scheme, Shape};
 use braid_manager::Ready;
+use braid_store::disk::modelled::Device;
 pub(crate) use braid_testing::wait_for;
 use braid_transport::Credentials;
 use braid_wire::control::DriveState;
@@ -34,6 +36,8 @@ pub(crate) struct Drive {
     /// Address that the drive advertises from its next start on; `None`: the one that it listens on.
     pub(crate) advertise: Option<String>,
     pub(crate) capacity_bytes: Option<u64>,
+    /// The device that its disk is as slow as, from its next start on; `None`: it is as fast as it is.
+    pub(crate) disk_model: Option<Arc<Device>>,
 }
 
 pub(crate) struct Cluster {
@@ -132,7 +136,7 @@ impl Cluster {
         let dir = self.dir.path().join(format!("drive{index}"));
         let name = format!("d{index}");
         let (node, ready) =
-            drive(dir.clone(), "127.0.0.1:0".to_owned(), &self.ready, &name, None, capacity_bytes)
+            drive(dir.clone(), "127.0.0.1:0".to_owned(), &self.ready, &name, None, capacity_bytes, None)
                 .await
                 .expect("the drive starts");
         let id = ready.drive;
@@ -140,7 +144,17 @@ impl Cluster {
         let credentials = ready.credentials;
         let node = Some(node);
         let advertise = None;
-        self.drives.push(Drive { node, dir, id, name, address, credentials, advertise, capacity_bytes });
+        self.drives.push(Drive {
+            node,
+            dir,
+            id,
+            name,
+            address,
+            credentials,
+            advertise,
+            capacity_bytes,
+            disk_model: None,
+        });
     }
 
     /// Short waits and small sets, so that a short test has many of each.
@@ -218,9 +232,10 @@ impl Cluster {
 
     /// Starts a stopped drive again, at its old address.
     pub(crate) async fn restart(&mut self, index: usize) {
-        let Drive { dir, name, address, advertise, capacity_bytes, .. } = &self.drives[index];
+        let Drive { dir, name, address, advertise, capacity_bytes, disk_model, .. } = &self.drives[index];
         let advertise = advertise.clone();
         let capacity_bytes = *capacity_bytes;
+        let disk_model = disk_model.clone();
         // A drive that was killed just now may still hold its directory: its threads finish their present
         // work first.
         let until = tokio::time::Instant::now() + Duration::from_secs(15);
@@ -228,7 +243,8 @@ impl Cluster {
             let advertise = advertise.clone();
             let dir = dir.clone();
             let address = address.clone();
-            let started = drive(dir, address, &self.ready, name, advertise, capacity_bytes).await;
+            let model = disk_model.clone();
+            let started = drive(dir, address, &self.ready, name, advertise, capacity_bytes, model).await;
             if started.is_some() || tokio::time::Instant::now() > until {
                 break started;
             }
@@ -242,7 +258,7 @@ impl Cluster {
     /// Starts a stopped drive once more. Returns true if it starts.
     pub(crate) async fn starts_again(&mut self, index: usize) -> bool {
         let Drive { dir, name, address, .. } = &self.drives[index];
-        let started = drive(dir.clone(), address.clone(), &self.ready, name, None, None).await;
+        let started = drive(dir.clone(), address.clone(), &self.ready, name, None, None, None).await;
         self.drives[index].node = started.map(|(node, _)| node);
         self.drives[index].node.is_some()
     }
@@ -257,7 +273,7 @@ impl Cluster {
         let name = format!("{}-new", self.drives[index].name);
         let dir = self.dir.path().join(&name);
         let (node, ready) =
-            drive(dir.clone(), "127.0.0.1:0".to_owned(), &self.ready, &name, None, capacity_bytes)
+            drive(dir.clone(), "127.0.0.1:0".to_owned(), &self.ready, &name, None, capacity_bytes, None)
                 .await
                 .expect("the drive starts");
         let id = ready.drive;
@@ -265,7 +281,8 @@ impl Cluster {
         let credentials = ready.credentials;
         let node = Some(node);
         let advertise = None;
-        self.drives[index] = Drive { node, dir, id, name, address, credentials, advertise, capacity_bytes };
+        self.drives[index] =
+            Drive { node, dir, id, name, address, credentials, advertise, capacity_bytes, disk_model: None };
     }
 
     /// Flips one bit in the first whole block of `bytes` found in the drive's log. Returns the number of
@@ -330,6 +347,7 @@ async fn drive(
     name: &str,
     advertise: Option<String>,
     capacity_bytes: Option<u64>,
+    disk_model: Option<Arc<Device>>,
 ) -> Option<(Node, braid_drive::Ready)> {
     let mut config = braid_drive::Config::new(dir, listen);
     config.advertise = advertise;
@@ -340,6 +358,7 @@ async fn drive(
     config.host = Some(format!("host-{name}"));
     config.capacity_bytes = capacity_bytes;
     config.settings.sync = false;
+    config.settings.disk_model = disk_model;
     let (tell, told) = oneshot::channel();
     let node = Node::start(move |stop| async move {
         let stopped = async move {

@@ -1,6 +1,7 @@
 //! The client against a real manager and real drives, in this process, on loopback.
 
 mod allocate;
+mod analysis;
 mod answers;
 mod between;
 mod common;

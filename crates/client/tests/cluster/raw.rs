@@ -125,6 +125,7 @@ pub(crate) async fn write_one(
         client: CLIENT,
         operation: OperationNumber(stamp.n),
         crcs: block_crcs(0, part.bytes),
+        timed: false,
     };
     send(cluster, opened, part.column, &request.into(), &[part.bytes]).await
 }

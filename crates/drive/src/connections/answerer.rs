@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use braid_layout::Generation;
 use braid_store::Piece;
 use braid_transport::{FilePiece, Sender, TransportError, Work};
-use braid_wire::data::{DriveReply, Receipt, may_refuse};
+use braid_wire::data::{DriveReply, DriveRequest, Receipt, Times, may_refuse};
 use braid_wire::frame::BODY_BYTES_MAX;
 use braid_wire::seal::ReplySeal;
 use braid_wire::{Reason, Refusal};
@@ -53,6 +53,22 @@ pub(crate) struct Job {
     pub(crate) _permit: OwnedSemaphorePermit,
     /// True if the request is answered even without a lease.
     pub(crate) leaseless: bool,
+    /// The time that the request takes; `None`: nobody asks.
+    pub(crate) timing: Option<Timing>,
+}
+
+/// The time that a request takes, so far.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Timing {
+    came: Instant,
+    times: Times,
+}
+
+impl Timing {
+    /// The times of a request that comes now, if it asks for them.
+    pub(crate) fn of(request: &DriveRequest) -> Option<Timing> {
+        request.asks_times().then(|| Timing { came: Instant::now(), times: Times::default() })
+    }
 }
 
 /// The sending half of a connection. The answerer uses it, and the reader while the answerer does not send.
@@ -128,6 +144,9 @@ impl Answers {
         mut answer: Answer,
     ) -> Result<(), TransportError> {
         add_own(core, &mut answer.reply);
+        if let Some(timing) = job.timing {
+            add_times(timing, &mut answer.reply);
+        }
         let payload = match &answer.payload {
             Payload::Empty => Some(&[][..]),
             Payload::Memory(buffer) => Some(buffer.payload()),
@@ -284,6 +303,13 @@ impl Ticket {
         }
     }
 
+    /// Has the request's times written down, if they are asked for.
+    pub(crate) fn time(&mut self, note: impl FnOnce(&mut Times)) {
+        if let Some(timing) = self.job.as_mut().and_then(|job| job.timing.as_mut()) {
+            note(&mut timing.times);
+        }
+    }
+
     /// The request is done.
     pub(crate) fn answer(mut self, answer: Answer) {
         self.settle(answer);
@@ -318,6 +344,20 @@ fn add_own(core: &Core, reply: &mut DriveReply) {
     }
 }
 
+fn add_times(timing: Timing, reply: &mut DriveReply) {
+    let times = Some(Times { total_us: micros(timing.came.elapsed()), ..timing.times });
+    match reply {
+        DriveReply::Read(reply) => reply.times = times,
+        DriveReply::Written(reply) => reply.times = times,
+        _ => {}
+    }
+}
+
+/// A time as it is told.
+pub(crate) fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use tokio::sync::Semaphore;
@@ -328,7 +368,7 @@ mod tests {
         let permits = Arc::new(Semaphore::new(1));
         let permit = permits.acquire_owned().await.expect("it is never closed");
         let seal = ReplySeal::without_proof(7);
-        let job = Job { kind: 0x0102, seal, _work: None, _permit: permit, leaseless: false };
+        let job = Job { kind: 0x0102, seal, _work: None, _permit: permit, leaseless: false, timing: None };
         let (events, told) = mpsc::unbounded_channel();
         (Ticket { job: Some(Box::new(job)), events }, told)
     }

@@ -36,7 +36,7 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::{debug, info};
 
-use crate::connections::answerer::{Answers, Event, Job, Ticket, answer};
+use crate::connections::answerer::{Answers, Event, Job, Ticket, Timing, answer};
 use crate::connections::outbox::Outbox;
 use crate::connections::requests::Requests;
 use crate::connections::room::Visitor;
@@ -202,7 +202,9 @@ impl RequestReader {
                 (seal, false, Err(refusal))
             }
         };
-        let job = Job { kind: header.kind, seal, _work: self.receiver.work(), _permit: permit, leaseless };
+        let timing = accepted.as_ref().ok().and_then(|verified| Timing::of(&verified.request));
+        let _work = self.receiver.work();
+        let job = Job { kind: header.kind, seal, _work, _permit: permit, leaseless, timing };
         let ticket = Ticket::new(job, self.events.clone());
         // This request may wait for its payload, for memory or for a thread: finished answers do not wait for
         // it.

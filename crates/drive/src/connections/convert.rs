@@ -123,6 +123,7 @@ pub(crate) fn stripe_write(write: StripeWrite, g: Generation, body: Body) -> Wri
         // `body` states both.
         hole: _,
         crcs: _,
+        timed: _,
     } = write;
     let standing = match (install, whole) {
         (true, _) => Standing::Installed,

@@ -202,6 +202,7 @@ mod tests {
             crcs: vec![7],
             cover: Vec::new(),
             ends: Vec::new(),
+            times: None,
         };
         reply.into()
     }

@@ -10,12 +10,13 @@ use braid_store::{Error, Listing, Stat, View};
 use braid_wire::authorise::Verified;
 use braid_wire::data::{
     Address, ColumnMap, DriveAttributes, DriveReply, GetAttributes, List, ListReply, ListedObject,
-    PartitionListReply, Read, ReadReply, UnitState, VERSIONS_LOOKED_AT_MAX, VERSIONS_UNITS_MAX, Versions,
-    VersionsReply, Want,
+    PartitionListReply, Read, ReadReply, Times, UnitState, VERSIONS_LOOKED_AT_MAX, VERSIONS_UNITS_MAX,
+    Versions, VersionsReply, Want,
 };
 use braid_wire::frame::BODY_BYTES_MAX;
 use braid_wire::{Reason, Refusal, Wire};
 
+use crate::connections::answerer::micros;
 use crate::connections::buffers::{Connection, Share};
 use crate::connections::convert;
 use crate::connections::facts::StoredFacts;
@@ -128,14 +129,25 @@ fn filled(core: &Core, room: Room, mut view: View, is_cached: bool) -> Result<An
 
 /// Answers a read into `outbox` if that needs no wait, neither for the disk nor for a lock that is held for
 /// long. Returns false otherwise, or if anything is not as it should be: then [`read`] answers, and says why.
-pub(crate) fn read_at_once(core: &Core, verified: &Verified, read: &Read, outbox: &mut Outbox) -> bool {
+/// `came`: the time at which the request came, if its times are asked for.
+pub(crate) fn read_at_once(
+    core: &Core,
+    verified: &Verified,
+    read: &Read,
+    came: Option<Instant>,
+    outbox: &mut Outbox,
+) -> bool {
     let began = Instant::now();
     let g = verified.capability.g;
     let Some(mut view) = view_at_once(core, read).filter(|view| view.g == g) else { return false };
     let bytes = view.stored_bytes();
-    let answer = DriveReply::from(reply_of(&mut view));
+    let mut reply = reply_of(&mut view);
+    reply.times =
+        came.map(|came| Times { total_us: micros(came.elapsed()), cached: true, ..Times::default() });
+    let answer = DriveReply::from(reply);
     let is_put = outbox.put_read(&verified.seal, g, &answer, bytes, |to| view.read_at_once_into(to).is_ok());
     if is_put {
+        Figures::add(&core.figures.at_once, 1);
         core.note_latency(Timed::Read, began);
         Figures::add(&core.figures.read_bytes, u64::from(bytes));
     }
@@ -172,6 +184,7 @@ fn reply_of(view: &mut View) -> ReadReply {
         crcs: view.blocks().to_vec(),
         cover: std::mem::take(&mut view.cover),
         ends: std::mem::take(&mut view.ends),
+        times: None,
     }
 }
 

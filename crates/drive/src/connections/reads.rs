@@ -1,6 +1,7 @@
 //! Reads of units, on their way: answered at once, from what was read ahead, or in their turn at the disk.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use braid_layout::Generation;
 use braid_schedule::Flow;
@@ -10,13 +11,13 @@ use braid_wire::Capability;
 use braid_wire::authorise::Verified;
 use braid_wire::data::{DriveRequest, Read};
 
-use crate::connections::answerer::Ticket;
+use crate::connections::answerer::{Ticket, micros};
 use crate::connections::facts::StoredFacts;
 use crate::connections::outbox::{self, Outbox};
 use crate::connections::queries::{self, Room};
 use crate::connections::reply::Answer;
 use crate::connections::requests::Requests;
-use crate::core::{Arrival, Core};
+use crate::core::{Arrival, Core, Figures};
 use crate::device::flows::flow_of;
 use crate::device::rail::Turns;
 use crate::readahead::chunks::{self, Route};
@@ -31,6 +32,7 @@ impl Requests {
         outbox: &mut Outbox,
     ) -> bool {
         let DriveRequest::Read(read) = &verified.request else { return false };
+        let came = read.timed.then(Instant::now);
         let bytes = read.to.saturating_sub(read.from);
         // Where the rail is shared, every answer waits for its turn.
         if self.core.rails.is_some()
@@ -44,7 +46,7 @@ impl Requests {
         }
         match self.examine(verified, (read.at.partition, read.at.object)) {
             Ok(Some(facts)) if queries::not_caught_up(&self.core, Some(&facts), read).is_none() => {
-                let is_put = queries::read_at_once(&self.core, verified, read, outbox);
+                let is_put = queries::read_at_once(&self.core, verified, read, came, outbox);
                 if is_put {
                     // What is to be read ahead for it does not wait until it is needed.
                     let flow = flow_of(&self.core, &verified.capability);
@@ -69,13 +71,17 @@ impl Requests {
         let core = self.core();
         let flow = flow_of(&core, capability);
         let route = facts.map_or(Route::Disk, |facts| chunks::route(&core, &flow, capability, facts, &read));
-        let reading = Reading { core, flow, g: capability.g, room, read, ticket };
+        let mut reading = Reading { core, flow, g: capability.g, room, read, ticket };
         match route {
             Route::Disk => reading.in_turn(),
             Route::Memory => reading.at_once(),
             Route::After(chunk) => {
                 let core = self.core();
-                core.readahead.after(chunk, move || reading.at_once());
+                let began = Instant::now();
+                core.readahead.after(chunk, move || {
+                    reading.ticket.time(|times| times.disk_us = micros(began.elapsed()));
+                    reading.at_once();
+                });
             }
         }
     }
@@ -96,16 +102,20 @@ impl Reading {
     /// its turn.
     fn at_once(self) {
         drop(host::spawn_blocking(move || {
-            let Reading { core, flow, g, room, read, ticket } = self;
+            let Reading { core, flow, g, room, read, mut ticket } = self;
             match queries::read_from_memory(&core, room, g, &read) {
-                Ok(answer) => send(&core, flow, ticket, answer),
+                Ok(answer) => {
+                    Figures::add(&core.figures.at_once, 1);
+                    ticket.time(|times| times.cached = times.disk_us == 0);
+                    send(&core, flow, ticket, answer);
+                }
                 Err(room) => Reading { core, flow, g, room, read, ticket }.in_turn(),
             }
         }));
     }
 
     fn in_turn(self) {
-        let Reading { core, flow, g, room, read, ticket } = self;
+        let Reading { core, flow, g, room, read, mut ticket } = self;
         let bytes = u64::from(read.to - read.from);
         let range = read.from..read.to;
         // A parity unit has as many places as deltas that are not folded in yet.
@@ -114,7 +124,14 @@ impl Reading {
         let gate = Arc::clone(&core.gate);
         gate.enter_reads(flow, bytes, disk, move |slot| {
             host::spawn_blocking(move || {
+                let began = Instant::now();
+                let waited = slot.waited();
                 let (answer, was_cached) = queries::read(&core, room, g, &read);
+                ticket.time(|times| {
+                    times.queue_us = micros(waited);
+                    times.cached = was_cached;
+                    times.disk_us += if was_cached { 0 } else { micros(began.elapsed()) };
+                });
                 if was_cached {
                     slot.did_nothing();
                 } else {

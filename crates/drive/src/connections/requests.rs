@@ -20,7 +20,7 @@ use braid_wire::{Capability, Reason, Refusal};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::connections::answerer::Ticket;
+use crate::connections::answerer::{Ticket, micros};
 use crate::connections::buffers::{Connection, Share};
 use crate::connections::convert::{self, ObjectRef};
 use crate::connections::facts::{Objects, StoredFacts};
@@ -504,11 +504,14 @@ impl Requests {
         };
         self.core.gate.enter(flow, Direction::Write, u64::from(bytes), move |slot| {
             let began = Instant::now();
+            let mut ticket = ticket;
+            ticket.time(|times| times.queue_us = micros(slot.waited()));
             let store = core.store.clone();
             let wait = 2 * core.settings.store_wait;
             let reply: Reply = Box::new(move |result| {
                 core.note_latency(Timed::Commit, began);
                 drop(slot);
+                ticket.time(|times| times.commit_us = micros(began.elapsed()));
                 then(ticket, result);
             });
             let queued = store.submit_checked(checked, reply, Some(Duration::ZERO), &still);

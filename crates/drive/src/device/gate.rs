@@ -86,12 +86,27 @@ struct State {
     promised_ns: Option<u64>,
     /// Milliseconds by which the manager's clock is ahead of the scheduler's.
     manager_ahead_ms: u64,
+    /// Sums over the reads, and over the writes, that are done.
+    served: [Served; 2],
     /// A thread is beginning what may go: it also begins what may go meanwhile.
     is_turning: bool,
 }
 
+/// Sums over requests that had a turn.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Served {
+    pub(crate) requests: u64,
+    /// Nanoseconds of wait for their turns.
+    pub(crate) queue_ns: u64,
+    /// Nanoseconds for which they had their places.
+    pub(crate) disk_ns: u64,
+}
+
 /// A request's place at the disk, until it is dropped.
 pub(crate) struct Slot {
+    /// Time at which the request came, and at which its turn came, in the scheduler's nanoseconds.
+    entered_ns: u64,
+    began_ns: u64,
     gate: Arc<Gate>,
     /// `None` if the request did not wait, or has given its place back.
     ticket: Option<Ticket>,
@@ -130,6 +145,7 @@ impl Gate {
                 ended: BTreeMap::new(),
                 promised_ns: None,
                 manager_ahead_ms: 0,
+                served: Default::default(),
                 is_turning: false,
             }),
             reads_max,
@@ -194,6 +210,11 @@ impl Gate {
         while state.ended.len() > ENDED_MAX {
             state.ended.pop_first();
         }
+    }
+
+    /// Sums over the requests in this direction that are done.
+    pub(crate) fn served(&self, direction: Direction) -> Served {
+        *self.state().served(direction)
     }
 
     /// Returns true if this promise has ended before its time.
@@ -321,6 +342,8 @@ impl Gate {
                 ticket: None,
                 direction,
                 actual: None,
+                entered_ns: now,
+                began_ns: now,
             });
         }
         if self.turn().is_some() {
@@ -356,12 +379,15 @@ impl Gate {
                 Next::WaitUntil(at_ns) => break Some(at_ns),
                 Next::Full | Next::Empty => break None,
             };
-            let Waiting { direction, begin, .. } = waiting;
+            let Waiting { direction, begin, entered_ns, .. } = waiting;
             *state.in_flight(direction) += 1;
             drop(state);
             {
+                let gate = Arc::clone(self);
+                let ticket = Some(ticket);
+                let began_ns = self.now_ns();
                 let _runtime = self.runtime.enter();
-                begin(Slot { gate: Arc::clone(self), ticket: Some(ticket), direction, actual: None });
+                begin(Slot { gate, ticket, direction, actual: None, entered_ns, began_ns });
             }
             state = self.state();
         };
@@ -389,6 +415,11 @@ impl State {
         }
     }
 
+    fn served(&mut self, direction: Direction) -> &mut Served {
+        let [reads, writes] = &mut self.served;
+        if direction == Direction::Read { reads } else { writes }
+    }
+
     /// Device time of a request. A write goes to the end of the log; the first of those that share a commit
     /// pays for the commit.
     fn cost_ns(&self, direction: Direction, bytes: u64) -> u64 {
@@ -406,6 +437,11 @@ impl State {
 }
 
 impl Slot {
+    /// Time for which the request waited for its turn.
+    pub(crate) fn waited(&self) -> Duration {
+        Duration::from_nanos(self.began_ns.saturating_sub(self.entered_ns))
+    }
+
     /// The disk did nothing for the request after all: its bytes were in memory.
     pub(crate) fn did_nothing(mut self) {
         self.actual = Some(Actual { bytes: 0, cost_ns: 0 });
@@ -424,6 +460,10 @@ impl Drop for Slot {
         let now = self.gate.now_ns();
         let mut state = self.gate.state();
         *state.in_flight(self.direction) -= 1;
+        let served = state.served(self.direction);
+        served.requests += 1;
+        served.queue_ns += self.began_ns.saturating_sub(self.entered_ns);
+        served.disk_ns += now.saturating_sub(self.began_ns);
         state.scheduler.done(ticket, now, self.actual);
         drop(state);
         if self.gate.turn().is_some() {
@@ -521,6 +561,7 @@ mod tests {
         }
         held.clear();
         assert_eq!((slots.try_iter().count(), reads_in_flight(&gate)), (0, Some(0)));
+        assert_eq!((gate.served(Direction::Read).requests, gate.served(Direction::Write).requests), (10, 0));
     }
 
     #[tokio::test]

@@ -306,6 +306,7 @@ impl Pulse {
             stalled_ms: 0,
             reads: core.latencies(Timed::Read).figures(core.clock().now()),
             commits: core.latencies(Timed::Commit).figures(core.clock().now()),
+            counts: core.counts(),
             parts: None,
             promises: core.gate.promises(PROMISES_TOLD_MAX),
             ended: self.ended.clone(),

@@ -146,7 +146,8 @@ async fn small_objects_of_a_cluster_are_read_in_one_sweep() {
         for object in 100..100 + OBJECTS {
             let grant = drive.grant(Capability { rights: Rights::READ, ..of(object) });
             let want = Want::Newest;
-            let request = Read { at: at(object), unit: 0, from: 0, to: SMALL, want, exactly: vec![] };
+            let request =
+                Read { at: at(object), unit: 0, from: 0, to: SMALL, want, exactly: vec![], timed: false };
             let answer = within(session.call(&grant, &request.into(), &[])).await.unwrap();
             assert!(answer.1 == bytes(u8::try_from(object).unwrap(), SMALL), "object {object}");
         }

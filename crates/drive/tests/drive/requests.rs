@@ -164,7 +164,7 @@ async fn versions_retire_fence_and_verdict() {
         let from = 0;
         let to = UNIT;
         let exactly = vec![stamp(n)];
-        Read { at: AT, unit: 0, from, to, want: Want::Exactly, exactly }
+        Read { at: AT, unit: 0, from, to, want: Want::Exactly, exactly, timed: false }
     };
     assert_eq!(session.call(&grant, &exactly(1).into(), &[]).await.unwrap().1, one);
     assert_eq!(reason(session.call(&grant, &exactly(9).into(), &[]).await), Reason::Gone);
@@ -242,7 +242,7 @@ async fn parity_is_read_by_its_cover() {
         let from = 0;
         let to = 100;
         let want = Want::Exactly;
-        let read = Read { at: AT, unit: 1, from, to, want, exactly: cover };
+        let read = Read { at: AT, unit: 1, from, to, want, exactly: cover, timed: false };
         DriveRequest::from(read)
     };
     let (reply, _) = session.call(&grant, &exactly(vec![stamp(1), stamp(1)]), &[]).await.unwrap();

@@ -163,6 +163,7 @@ fn unit_write(from: u32, payload: &[u8], operation: u64) -> DriveRequest {
         settled_below: Version::ZERO,
         crcs: block_crcs(from, payload),
         watermark: OperationNumber::NONE,
+        timed: false,
     }
     .into()
 }

@@ -49,7 +49,7 @@ impl Keeper {
     }
 
     fn read_of(&self, unit: u64, to: u32) -> DriveRequest {
-        Read { at: self.at, unit, from: 0, to, want: Want::Newest, exactly: vec![] }.into()
+        Read { at: self.at, unit, from: 0, to, want: Want::Newest, exactly: vec![], timed: false }.into()
     }
 
     async fn read(&mut self, unit: u64, to: u32) -> (ReadReply, Vec<u8>) {

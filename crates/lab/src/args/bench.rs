@@ -94,6 +94,49 @@ pub(crate) enum Bench {
         braid-lab bench net\n  braid-lab bench net --only 'one client' --json"
     )]
     Net(BenchCluster),
+    /// Measure plain senders, writers and memory of this machine: the bounds of the other benches
+    #[command(after_help = "Rows:\n  \
+        sockets  five processes send files to this one, by sendfile and by a copy; this one sends to five that write, or drop\n  \
+        memory   copies, XOR and checksums of cold and of hot bytes\n\n\
+        Each with its processor time for a GiB, of all processes. It needs 3 GiB free in the directory (256 MiB with --quick) and about two minutes, and removes its files, also on Ctrl-C.\n\nExamples:\n  \
+        braid-lab bench bound\n  braid-lab bench bound --only memcpy --json\n  braid-lab bench bound --out docs/results")]
+    Bound(BenchCluster),
+    /// One client, raid5 4+1 over drives on this machine: every transfer against the bound of the same run
+    #[command(
+        after_help = "Rows, each by turns with plain processes that move as many bytes, or with what it is a part of:\n  \
+        sequential read, degraded read, sequential write, overwrites of 1 MiB at random, records of 47,008 bytes,\n  \
+        and a mount's write and read\n\n\
+        CPU s/GiB counts the client, the drives, the manager and the mount. Mounts need /dev/fuse, and are left out without. It needs 12 GiB free in the directory (1 GiB with --quick) and about ten minutes.\n\nExamples:\n  \
+        braid-lab bench local\n  braid-lab bench local --only 'sequential read'\n  braid-lab bench local --out docs/results"
+    )]
+    Local(BenchCluster),
+    /// Schemes and transfer sizes, drives lost, the cost of parity, and many drives (E4, E5, E7)
+    #[command(after_help = "Rows:\n  \
+        E4       reads and writes of 8 KB to 64 MiB: raid4 and raid5 against raid0\n  \
+        E4       with a drive lost against healthy: raid5, and raid4 without a data drive and without its parity drive\n  \
+        E5       the part of a write's time that parity arithmetic takes\n  \
+        RAID-II  random reads of 4 KB and reads in order over up to 24 drives, against as many times one drive; disks are modelled\n\n\
+        It needs 8 GiB free in the directory (2 GiB with --quick) and about a quarter of an hour.\n\nExamples:\n  \
+        braid-lab bench array\n  braid-lab bench array --only RAID-II\n  braid-lab bench array --out docs/results")]
+    Array(BenchCluster),
+    /// Thirteen drives and one to ten clients that read what is cached (E9)
+    #[command(
+        after_help = "Each client reads a file of its own in order, 2 MB at a time, over four drives, from their page caches; beside it plain processes send as many bytes by sendfile. It needs 6 GiB free in the directory (1 GiB with --quick) and a few minutes.\n\nExamples:\n  \
+        braid-lab bench cache\n  braid-lab bench cache --only '4 clients'\n  braid-lab bench cache --out docs/results"
+    )]
+    Cache(BenchCluster),
+    /// User instructions of a drive for one request (E10)
+    #[command(
+        after_help = "Reads of 1 B to 512 KB, warm and cold, counted at the drive: by `perf stat` where the machine counts instructions, else by valgrind's callgrind. Without either it says so. It needs 1 GiB free in the directory and a few minutes; under valgrind a drive is some fifty times slower, which does not matter for counts.\n\nExamples:\n  \
+        braid-lab bench cost\n  braid-lab bench cost --only warm --json"
+    )]
+    Cost(BenchCluster),
+    /// The same work on what people would pick today, as far as it is installed (E17)
+    #[command(
+        after_help = "NFS-Ganesha, MinIO and SeaweedFS, each as one server on this machine with its files in the directory, against Braid. What is not installed is named. It needs 8 GiB free in the directory (1 GiB with --quick).\n\nExamples:\n  \
+        braid-lab bench peers\n  braid-lab bench peers --only MinIO"
+    )]
+    Peers(BenchCluster),
     /// Measure what the parts of a cluster cost on this machine, in the form that `braid sim` takes
     #[command(
         after_help = "Five drives (raid5 4+1) and a client run as processes of their own for half a minute. Processor time for bytes and messages is counted; a disk's rates are those of plain files; what a message's way and a commit take is what is left of a small operation's time when it is simulated without them.\n\nThe output is the [parts] of a spec (docs/sim.md).\n\nExamples:\n  \

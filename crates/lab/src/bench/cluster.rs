@@ -26,6 +26,8 @@ pub(super) struct Cluster {
     pub(super) running: Running,
     /// Number of the next file.
     next: u32,
+    /// Name of the volume in which files are made.
+    volume: &'static str,
 }
 
 impl Cluster {
@@ -40,7 +42,7 @@ impl Cluster {
         dir.prepare()?;
         let running = bring_up(dir, Some(drives), Mode::Attached, DriveOptions::default()).await?;
         let client = connect(&running.dir, &running.cluster).await?;
-        let cluster = Cluster { client, running, next: 0 };
+        let cluster = Cluster { client, running, next: 0, volume: VOLUME };
         cluster.make_volume(shape, UNIT_BYTES).await?;
         Ok(cluster)
     }
@@ -120,7 +122,7 @@ impl Cluster {
         let options = DriveOptions::default();
         let lacks = Vec::new();
         let running = Running { dir, cluster: file, servers, options, lacks };
-        Ok(Cluster { client, running, next: 0 })
+        Ok(Cluster { client, running, next: 0, volume: VOLUME })
     }
 
     /// Starts the manager at its former address, and all drives, after they were stopped.
@@ -149,6 +151,15 @@ impl Cluster {
         Ok(())
     }
 
+    /// Makes another volume, with this shape; files are then made in it.
+    pub(super) async fn turn_to(&mut self, volume: &'static str, shape: (&str, u8)) -> Result<(), Failure> {
+        let (scheme, width) = shape;
+        let shape = Shape::parse(scheme, Some(width), UNIT_BYTES).doing(|| "make a volume".into())?;
+        self.client.volume_create(volume, Some(shape), 0).await?;
+        self.volume = volume;
+        Ok(())
+    }
+
     /// Ends the cluster's processes and removes its files.
     pub(super) async fn down(self) -> Result<(), Failure> {
         let root = self.running.dir.root().to_owned();
@@ -165,7 +176,8 @@ impl Cluster {
     /// Creates an empty file and returns its name.
     pub(super) async fn create(&mut self) -> Result<Name, Failure> {
         self.next += 1;
-        let name = name(&format!("file-{}", self.next))?;
+        let path = format!("file-{}", self.next);
+        let name = Name::new(self.volume, path.as_bytes()).doing(|| format!("name {path}"))?;
         self.create_at(&name).await?;
         Ok(name)
     }
@@ -201,6 +213,14 @@ impl Cluster {
         self.take(drive)?.stop().await?;
         let directory = self.running.dir.drive(drive);
         self.start(drive, &directory).await
+    }
+
+    /// Stops a drive in order. Returns the address at which it served.
+    pub(super) async fn stop(&mut self, drive: &str) -> Result<String, Failure> {
+        let server = self.take(drive)?;
+        let address = server.record.address.clone();
+        server.stop().await?;
+        Ok(address)
     }
 
     fn take(&mut self, drive: &str) -> Result<Server, Failure> {

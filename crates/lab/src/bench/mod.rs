@@ -1,13 +1,22 @@
 //! `braid-lab bench`: runs an experiment, shows its progress, and prints the results. The bench of the store
 //! runs on a thread of its own.
 
+pub(crate) mod array;
+pub(crate) mod bound;
+pub(crate) mod cache;
 pub(crate) mod client;
 mod cluster;
+pub(crate) mod cost;
 mod helper;
 mod hosts;
+pub(crate) mod local;
+mod mounted;
 pub(crate) mod net;
+pub(crate) mod peers;
+mod plain;
 pub(crate) mod predict;
 pub(crate) mod promises;
+mod ratios;
 mod run;
 pub(crate) mod small;
 pub(crate) mod stripes;

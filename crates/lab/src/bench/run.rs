@@ -112,6 +112,42 @@ impl Run {
     }
 }
 
+/// A side of a pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Which {
+    First,
+    Second,
+}
+
+/// Takes pairs of samples, whose order alternates. The first `warm_ups` do not count.
+pub(super) async fn alternate<T>(
+    run: &Run,
+    rounds: u32,
+    warm_ups: u32,
+    mut sample: impl AsyncFnMut(Which) -> Result<T, Failure>,
+) -> Result<Vec<(T, T)>, Failure> {
+    run.steps(u64::from(2 * (rounds + warm_ups)));
+    let mut pairs = Vec::new();
+    for round in 0..rounds + warm_ups {
+        let mut take = async |which| {
+            let value = sample(which).await?;
+            run.step();
+            Ok::<T, Failure>(value)
+        };
+        let pair = if round % 2 == 0 {
+            let first = take(Which::First).await?;
+            (first, take(Which::Second).await?)
+        } else {
+            let second = take(Which::Second).await?;
+            (take(Which::First).await?, second)
+        };
+        if round >= warm_ups {
+            pairs.push(pair);
+        }
+    }
+    Ok(pairs)
+}
+
 /// The error for an `--only` that no row has in its `part`.
 pub(super) fn nothing_wanted(only: &str, bench: &str, part: &str) -> Failure {
     let why = format!(

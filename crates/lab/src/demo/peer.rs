@@ -30,6 +30,8 @@ const READY: u8 = 1;
 pub(crate) enum Order {
     /// Receive bytes into a new file, and report when they are durable.
     Take = b'w',
+    /// Receive bytes and drop them.
+    Drop = b'd',
     /// Read the bytes from the file and send them.
     GiveCopied = b'r',
     /// Send the bytes from the file by sendfile.
@@ -52,6 +54,11 @@ impl Peer {
         peer.child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?.read_exact(&mut port)?;
         peer.address.set_port(u16::from_le_bytes(port));
         Ok(peer)
+    }
+
+    /// Process id of the peer.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Sends an order, and waits until the peer is ready for it.
@@ -89,7 +96,7 @@ impl Session {
             let piece = short(left).min(PIECE_BYTES).min(memory.len() - at);
             let window = &mut memory[at..at + piece];
             let moved = match self.order {
-                Order::Take => self.stream.write(window)?,
+                Order::Take | Order::Drop => self.stream.write(window)?,
                 Order::GiveCopied | Order::GiveSendfile => self.stream.read(window)?,
             };
             if moved == 0 {
@@ -100,7 +107,7 @@ impl Session {
         }
         match self.order {
             // The peer reports that all bytes are durable.
-            Order::Take => self.stream.read_exact(&mut [0]),
+            Order::Take | Order::Drop => self.stream.read_exact(&mut [0]),
             _ => Ok(()),
         }
     }
@@ -129,11 +136,20 @@ fn serve(path: &Path) -> io::Result<()> {
         stream.read_exact(&mut order)?;
         let [kind, bytes @ ..] = order;
         let bytes = u64::from_le_bytes(bytes);
-        let file = if kind == Order::Take as u8 { File::create(path)? } else { File::open(path)? };
+        let file = if kind == Order::Take as u8 {
+            File::create(path)?
+        } else if kind == Order::Drop as u8 {
+            File::open("/dev/null")?
+        } else {
+            File::open(path)?
+        };
         stream.write_all(&[READY])?;
         stream.read_exact(&mut [0])?;
         if kind == Order::Take as u8 {
             take(&mut stream, &file, bytes, &mut buffer)?;
+            stream.write_all(&[READY])?;
+        } else if kind == Order::Drop as u8 {
+            drop_all(&mut stream, bytes, &mut buffer)?;
             stream.write_all(&[READY])?;
         } else if kind == Order::GiveSendfile as u8 {
             give_by_sendfile(&stream, &file, bytes)?;
@@ -180,6 +196,18 @@ fn take(stream: &mut TcpStream, file: &File, bytes: u64, buffer: &mut [u8]) -> i
         drop(written);
         syncing.join().unwrap_or_else(|_| Err(io::Error::other("a thread failed")))
     })
+}
+
+fn drop_all(stream: &mut TcpStream, bytes: u64, buffer: &mut [u8]) -> io::Result<()> {
+    let mut left = bytes;
+    while left > 0 {
+        let most = short(left).min(buffer.len());
+        match stream.read(&mut buffer[..most])? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => left -= long(read),
+        }
+    }
+    Ok(())
 }
 
 fn give_copied(stream: &mut TcpStream, file: &File, bytes: u64, buffer: &mut [u8]) -> io::Result<()> {

@@ -216,6 +216,60 @@ fn every_row_of_the_stripes_has_its_ratio() {
     assert_eq!(fs::read_dir(&dir).expect("read").count(), 0, "something is left");
 }
 
+/// A bench of rates against a bound, of which only some rows are measured: all take minutes.
+fn against(bench: &str, only: &str) -> serde_json::Value {
+    let place = Place::new();
+    let mut command = lab();
+    command.args(["bench", bench, "--quick", "--json", "--only", only, "--dir"]).arg(place.file(""));
+    let document = run(command).ok().json();
+    assert_eq!((&document["experiment"], &document["quick"]), (&bench.into(), &true.into()));
+    for row in document["rows"].as_array().expect("a list") {
+        assert!(row["first"]["value"]["median"].as_f64().is_some_and(|value| value > 0.0), "{row}");
+        assert_eq!(row["second"].is_null(), row["ratio"].is_null(), "{row}");
+        for side in [&row["first"], &row["second"]] {
+            let cpu = &side["cpu_seconds_per_gib"];
+            assert!(cpu.is_null() || cpu.as_f64().is_some_and(|cpu| cpu >= 0.0), "{row}");
+        }
+    }
+    assert_eq!(fs::read_dir(place.file("")).expect("read").count(), 0, "something is left");
+    document
+}
+
+fn row_names(document: &serde_json::Value) -> Vec<&str> {
+    let rows = document["rows"].as_array().expect("a list");
+    rows.iter().map(|row| row["name"].as_str().expect("a name")).collect()
+}
+
+#[test]
+fn bounds_are_of_sockets_and_of_memory() {
+    assert_eq!(
+        row_names(&against("bound", "sockets")),
+        ["5 senders to one process", "one process to 5 receivers"]
+    );
+    let names = ["memcpy", "XOR 4 to 1", "CRC32C of 4 KiB blocks"];
+    let expected: Vec<String> =
+        names.iter().flat_map(|name| ["cold", "hot"].map(|state| format!("{name}, {state}"))).collect();
+    assert_eq!(row_names(&against("bound", "memory")), expected);
+}
+
+#[test]
+fn transfers_are_beside_plain_ones() {
+    assert_eq!(row_names(&against("local", "sequential read")).first(), Some(&"sequential read"));
+    let document = against("array", "read 8 KB");
+    assert_eq!(row_names(&document), ["read 8 KB, raid4 over raid0", "read 8 KB, raid5 over raid0"]);
+    assert_eq!(row_names(&against("array", "parity arithmetic")).len(), 1);
+}
+
+#[test]
+fn peers_that_are_not_there_are_named() {
+    let document = against("peers", "NFS-Ganesha");
+    let left_out = document["left_out"].as_array().expect("a list");
+    assert!(
+        left_out.len() == 1 && left_out[0]["why"].as_str().is_some_and(|why| why.contains("installed")),
+        "{document}"
+    );
+}
+
 /// Begins a bench of a cluster, interrupts it once a drive serves in the cluster of this name, and checks
 /// that nothing is left.
 fn interrupted(bench: &str, cluster: &str) {

@@ -90,6 +90,7 @@ pub(crate) async fn write(
         client: ClientId::NONE,
         operation: OperationNumber(number + 1),
         crcs: block_crcs(0, frame),
+        timed: false,
     };
     let request: DriveRequest = request.into();
     match call(core, drive, stream, &request, &[frame]).await {

@@ -40,6 +40,7 @@ pub(crate) fn beat(start: u64, instance: u64) -> Heartbeat {
         stalled_ms: 0,
         reads: Latency::default(),
         commits: Latency::default(),
+        counts: Default::default(),
         parts: None,
         promises: Vec::new(),
         ended: Vec::new(),

@@ -549,6 +549,7 @@ async fn beat(drive: &FakeDrive, address: &str, restarted: &mut bool) -> Result<
             stalled_ms: 0,
             reads: Latency::default(),
             commits: Latency::default(),
+            counts: Default::default(),
             parts: Some(parts()),
             promises: Vec::new(),
             ended: ended.clone(),

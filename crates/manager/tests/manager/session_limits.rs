@@ -96,6 +96,7 @@ async fn what_a_drive_tells_of_itself_has_bounds() {
         stalled_ms: 0,
         reads: Latency::default(),
         commits: Latency::default(),
+        counts: Default::default(),
         parts: None,
         promises: Vec::new(),
         ended: Vec::new(),

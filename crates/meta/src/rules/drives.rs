@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use braid_layout::DriveId;
 use braid_wire::control::{DriveState, FileSystem, Heartbeat, Latency, ProcessMark, WholeRate};
-use braid_wire::data::{DriveParts, ScrubState};
+use braid_wire::data::{DriveCounts, DriveParts, ScrubState};
 use braid_wire::{Reason, Refusal};
 
 use self::heard::heard;
@@ -88,6 +88,8 @@ pub struct Drive {
     pub reads: Latency,
     /// Latency of the drive's commits.
     pub commits: Latency,
+    /// Counts since the drive's start.
+    pub counts: DriveCounts,
     /// Cost of the drive's parts, as last told; `None`: it never was.
     pub parts: Option<DriveParts>,
     /// The number of the drive's master key, and its next turn.
@@ -167,6 +169,7 @@ impl DriveTable {
             stalled_ms: 0,
             reads: Latency::default(),
             commits: Latency::default(),
+            counts: DriveCounts::default(),
             parts: None,
             keys: DriveKeyRecord::FIRST,
             heard_ms: None,
@@ -229,6 +232,7 @@ impl DriveTable {
             && beat.stalled_ms == 0;
         drive.closed = beat.closing;
         (drive.stalled_ms, drive.reads, drive.commits) = (beat.stalled_ms, beat.reads, beat.commits);
+        drive.counts = beat.counts;
         (drive.pid, drive.used_bytes, drive.live_bytes) = (beat.pid, beat.used_bytes, beat.live_bytes);
         (drive.free_bytes, drive.spare_bytes) = (beat.free_bytes, beat.spare_bytes);
         drive.file_system = beat.file_system;

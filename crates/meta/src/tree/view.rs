@@ -158,6 +158,7 @@ pub fn drive_row(counts: &DriveCount, drives: &DriveTable, drive: &Drive, now_ms
         stalled_ms: drive.stalled_ms,
         reads: drive.reads,
         commits: drive.commits,
+        counts: drive.counts,
         slow: slow::of(drives, drive, now_ms),
         draining: drive.draining,
         parts: drive.parts.clone(),

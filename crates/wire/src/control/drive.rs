@@ -5,7 +5,7 @@ use braid_layout::{ClusterId, DriveId, PartitionId, ReservationId};
 use super::file::Grant;
 use super::keys::KeyTurn;
 use super::reservation::PromiseRow;
-use crate::data::{CalibrateAct, CalibrateReply, DriveParts, ScrubAct, ScrubReply, ScrubState};
+use crate::data::{CalibrateAct, CalibrateReply, DriveCounts, DriveParts, ScrubAct, ScrubReply, ScrubState};
 
 choice! {
     /// A drive's state as the manager sees it.
@@ -81,6 +81,8 @@ record! {
         draining: bool,
         /// Cost of the drive's parts, as it last told; absent: it never did.
         parts: Option<DriveParts>,
+        /// Counts since the drive's start, as of its last heartbeat.
+        counts: DriveCounts,
     }
 }
 
@@ -297,6 +299,8 @@ record! {
         ended: Vec<ReservationId>,
         /// Number of the drive's master key.
         key: u32,
+        /// Counts since the drive's start.
+        counts: DriveCounts,
     }
 }
 

@@ -4,6 +4,7 @@ use braid_layout::{ClientId, Column, ColumnMask, EndBound, Generation, Operation
 
 use super::object::Address;
 use super::receipt::Receipt;
+use super::times::Times;
 use crate::refusal::Refusal;
 
 choice! {
@@ -46,6 +47,8 @@ record! {
         /// For [`Want::Exactly`]: the version of a data unit (one entry) or the cover of a parity unit (k
         /// entries); else empty.
         exactly: Vec<Version>,
+        /// True if the answer is to say how long the request took at the drive.
+        timed: bool,
     }
 }
 
@@ -80,6 +83,8 @@ record! {
         /// CRC32C of each block of each data extent, cut at multiples of 4 KiB of the unit. The reader
         /// verifies them.
         crcs: Vec<u32>,
+        /// The time that the request took, if it asks for that.
+        times: Option<Times>,
     }
 }
 
@@ -122,6 +127,8 @@ record! {
         operation: OperationNumber,
         /// CRC32C of each block of the payload.
         crcs: Vec<u32>,
+        /// True if the answer is to say how long the request took at the drive.
+        timed: bool,
     }
 }
 
@@ -153,6 +160,8 @@ record! {
         /// The writer repeats none of its operations below this number, so the drive may drop their dedup
         /// entries.
         watermark: OperationNumber,
+        /// True if the answer is to say how long the request took at the drive.
+        timed: bool,
     }
 }
 
@@ -212,6 +221,8 @@ record! {
         /// True if the link to the drive is congested: ask for a [`WriteTurn`] before each further write, for
         /// a second.
         turns: bool,
+        /// The time that the request took, if it asks for that.
+        times: Option<Times>,
     }
 }
 
@@ -229,7 +240,8 @@ record! {
 impl Written {
     /// Creates the answer to a write that owes no delta. Its receipts are added when it is sent.
     pub fn new(version: Version, already: bool) -> Written {
-        Written { version, already, owed_to: ColumnMask::EMPTY, receipts: Vec::new(), turns: false }
+        let owed_to = ColumnMask::EMPTY;
+        Written { version, already, owed_to, receipts: Vec::new(), turns: false, times: None }
     }
 }
 

@@ -23,6 +23,7 @@ mod requests;
 mod rules;
 mod scrub;
 mod snapshot;
+mod times;
 
 use braid_layout::Generation;
 
@@ -38,6 +39,7 @@ pub use requests::*;
 pub use rules::*;
 pub use scrub::*;
 pub use snapshot::*;
+pub use times::*;
 
 use crate::refusal::Refusal;
 

@@ -124,7 +124,7 @@ fn attributes() -> Attributes {
 }
 
 fn read() -> Read {
-    Read { at: AT, unit: 2, from: 0, to: 8, want: Want::Newest, exactly: Vec::new() }
+    Read { at: AT, unit: 2, from: 0, to: 8, want: Want::Newest, exactly: Vec::new(), timed: false }
 }
 
 fn write() -> StripeWrite {
@@ -144,6 +144,7 @@ fn write() -> StripeWrite {
         client: ClientId(1),
         operation: OperationNumber(1),
         crcs: block_crcs(0, b"braided\n"),
+        timed: false,
     }
 }
 
@@ -161,6 +162,7 @@ fn unit_write() -> UnitWrite {
         settled_below,
         crcs,
         watermark: OperationNumber::NONE,
+        timed: false,
     }
 }
 

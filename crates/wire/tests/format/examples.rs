@@ -171,6 +171,7 @@ fn example_drive() {
         to: 8,
         want: Want::Newest,
         exactly: Vec::new(),
+        timed: false,
     });
     let mut body = Vec::new();
     let asked = Asker::new(&hello, half(0x50)).seal(&grant, 1, &read, 0, &mut body);
@@ -186,8 +187,9 @@ fn example_drive() {
         ("to", 4),
         ("want", 1),
         ("exactly (entries)", 4),
+        ("timed", 1),
     ];
-    assert_eq!(arguments, 16 + 8 + 4 + 4 + 1 + 4);
+    assert_eq!(arguments, 16 + 8 + 4 + 4 + 1 + 4 + 1);
     out += &dump_frame("asker: Read, 8 bytes of unit 2", read.kind(), 1, &body, &parts, &[]);
 
     let scene = Scene {
@@ -213,6 +215,7 @@ fn example_drive() {
         ends: vec![8],
         extents: vec![Extent { from: 0, to: 8, hole: false }],
         crcs: vec![checksum::crc32c(bytes)],
+        times: None,
     });
     let body = verified.seal.seal(Generation(3), &reply, 8);
     let parts = [
@@ -228,6 +231,7 @@ fn example_drive() {
         ("extents[0]", 9),
         ("crcs (entries)", 4),
         ("crcs[0]", 4),
+        ("times (present)", 1),
     ];
     out += &dump_frame("drive: the answer", reply.kind(), 1, &body, &parts, bytes);
     let header = FrameHeader::new(reply.kind(), 1, &body, 8);

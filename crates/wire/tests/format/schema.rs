@@ -73,6 +73,8 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         data::CurvePoint,
         data::DriveCost,
         data::DriveParts,
+        data::Times,
+        data::DriveCounts,
         control::ShapeSpec,
         control::VolumeRow,
         control::QuotaRow,

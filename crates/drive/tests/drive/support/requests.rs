@@ -134,6 +134,7 @@ pub fn write_of(unit: u64, from: u32, payload: &[u8], n: u64) -> StripeWrite {
         client: ClientId(5),
         operation: OperationNumber(n),
         crcs: block_crcs(from, payload),
+        timed: false,
     }
 }
 
@@ -146,7 +147,7 @@ pub fn read(unit: u64, from: u32, to: u32) -> DriveRequest {
 }
 
 pub fn read_want(unit: u64, from: u32, to: u32, want: Want) -> DriveRequest {
-    Read { at: AT, unit, from, to, want, exactly: vec![] }.into()
+    Read { at: AT, unit, from, to, want, exactly: vec![], timed: false }.into()
 }
 
 pub fn versions(units: &[u64]) -> DriveRequest {

@@ -84,7 +84,8 @@ impl Meter {
         Ok(self.us(sum.user + sum.kernel))
     }
 
-    fn us(&self, ticks: u64) -> f64 {
+    /// Microseconds of clock ticks.
+    pub(in crate::bench) fn us(&self, ticks: u64) -> f64 {
         f64::from(u32::try_from(ticks).unwrap_or(u32::MAX)) * self.tick_us
     }
 

@@ -6,10 +6,10 @@
 use braid_bench::stripes::{Goal, Question, Unit};
 use braid_cli::operate::heal::{HealTotals, until_healed};
 use braid_cli::operate::replace::replace;
-use braid_cli::output::exit::{Doing, Exit, Failure};
+use braid_cli::output::exit::{Doing, Failure};
 use braid_client::Name;
 
-use super::files::{filled, rate_of, read, write};
+use super::files::{filled, healthy_and_hit, rate_of, read, write};
 use super::{Run, Which};
 use crate::bench::client::{ClientProcess, alone};
 use crate::bench::cluster::Cluster;
@@ -19,8 +19,6 @@ const BYTES: u64 = 256 << 20;
 const BYTES_QUICK: u64 = 8 << 20;
 /// Number of files of `BYTES` whose columns a rebuild makes, beside the other two.
 const BALLAST: u32 = 5;
-/// Maximum number of files created to find one with a column on each drive that goes away.
-const TRIES: u32 = 400;
 
 /// A shape and its cluster.
 struct Case {
@@ -89,23 +87,8 @@ impl Degraded {
         let mut cluster = Cluster::up(run.path(), &name, case.drives, case.shape).await?;
         let mut client = cluster.client_process().await?;
         let healthy = filled(&mut cluster, &mut client, bytes).await?;
-        let there = cluster.drives_of(&healthy).await?;
-        let all = cluster.running.cluster.drives.iter();
-        let victims: Vec<String> = all.filter(|drive| !there.contains(drive)).cloned().collect();
-        let mut hit = None;
-        for _ in 0..TRIES {
-            let file = cluster.create().await?;
-            let drives = cluster.drives_of(&file).await?;
-            if victims.iter().all(|victim| drives.contains(victim)) {
-                hit = Some(file);
-                break;
-            }
-            cluster.remove(&[file]).await?;
-        }
-        let hit = hit.ok_or_else(|| {
-            Failure::new(Exit::Failed, "lay out a file", format!("none of {TRIES} lies on {victims:?}"))
-        })?;
-        alone(&mut client, &write(&hit, bytes)).await?;
+        let is_hit = |drives: &[String], victims: &[String]| victims.iter().all(|one| drives.contains(one));
+        let (hit, victims) = healthy_and_hit(&mut cluster, &mut client, &healthy, bytes, is_hit).await?;
         Ok(Degraded { cluster, client, bytes, healthy, hit, victims })
     }
 

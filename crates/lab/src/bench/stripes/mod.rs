@@ -14,10 +14,10 @@ use braid_bench::stripes::{LeftOut, Question, Report as Found, Row, document, sh
 use braid_cli::output::exit::{Exit, Failure};
 use braid_cli::output::report::{Report, table};
 
-pub(super) use files::{filled as fill, job, write};
+pub(super) use files::{filled as fill, healthy_and_hit, job, read, write};
 
 use super::hosts::Hosts;
-use super::run::Run as Common;
+use super::run::{Run as Common, Which, alternate};
 use crate::args::BenchCluster;
 
 /// Number of pairs that count.
@@ -50,13 +50,6 @@ pub(crate) async fn run(asked: BenchCluster, report: Report) -> Result<(), Failu
 struct Run {
     common: Common,
     found: Found,
-}
-
-/// A side of a pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Which {
-    First,
-    Second,
 }
 
 impl Run {
@@ -112,32 +105,14 @@ impl Run {
     async fn pairs(
         &mut self,
         question: &Question,
-        mut sample: impl AsyncFnMut(Which) -> Result<f64, Failure>,
+        sample: impl AsyncFnMut(Which) -> Result<f64, Failure>,
     ) -> Result<(), Failure> {
         if !self.wants(question) {
             return Ok(());
         }
         let (rounds, warm_ups) = self.rounds();
         self.tell(format!("{} {}", question.experiment, question.name));
-        self.common.steps(u64::from(2 * (rounds + warm_ups)));
-        let mut pairs = Vec::new();
-        for round in 0..rounds + warm_ups {
-            let mut take = async |which| {
-                let value = sample(which).await?;
-                self.common.step();
-                Ok::<f64, Failure>(value)
-            };
-            let pair = if round % 2 == 0 {
-                let first = take(Which::First).await?;
-                (first, take(Which::Second).await?)
-            } else {
-                let second = take(Which::Second).await?;
-                (take(Which::First).await?, second)
-            };
-            if round >= warm_ups {
-                pairs.push(pair);
-            }
-        }
+        let pairs = alternate(&self.common, rounds, warm_ups, sample).await?;
         self.found.rows.push(Row::of(question, &pairs));
         Ok(())
     }

@@ -54,6 +54,7 @@ pub fn beat(address: &str) -> Heartbeat {
         stalled_ms: 0,
         reads: Latency::default(),
         commits: Latency::default(),
+        counts: Default::default(),
         parts: None,
         promises: Vec::new(),
         ended: Vec::new(),
