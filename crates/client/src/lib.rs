@@ -58,5 +58,6 @@ pub use naming::reservations::{DataDirection, RateAsk};
 pub use naming::room::Room;
 pub use naming::snapshots::Buffered;
 pub use open::OpenOptions;
+pub use peers::dealing::{RailSeen, RailUse, Reached};
 pub use peers::watch::Watching;
 pub use show_rate::show_rate;

@@ -193,7 +193,7 @@ impl Cluster {
         config.token = Some(contact.join_token);
         config.name = Some(drive.name.clone());
         config.host = Some(format!("host-{}", drive.name));
-        config.advertise = Some(format!("{}:7000", world.ip(drive.host)));
+        config.advertise = vec![format!("{}:7000", world.ip(drive.host))];
         config.settings.segment_bytes = Some(1 << 20);
         config.settings.medium = Some(Arc::new(Mounted(Arc::clone(&drive.disk))));
         let (tell, told) = oneshot::channel();

@@ -43,7 +43,7 @@ pub use bodies::STRANGER_BODY_BYTES_MAX;
 pub use control_peer::{Asked, ControlPeer};
 pub use control_session::{ControlSession, Credentials};
 pub use descriptors::raise_descriptors;
-pub use drive_session::{Answer, Answers, Asker, DriveSession};
+pub use drive_session::{Answer, Answers, Asker, DriveSession, NEXT_RAIL};
 pub use error::{Mismatch, Result, TransportError};
 pub use hello::challenge;
 pub use limits::Limits;

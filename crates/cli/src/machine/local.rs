@@ -135,16 +135,11 @@ impl Server {
         mode: Mode,
     ) -> Result<Server, Failure> {
         let mut command = braid(drive.host.as_ref())?;
-        command.args([
-            "drive",
-            "serve",
-            "--name",
-            drive.name,
-            "--manager",
-            drive.manager,
-            "--listen",
-            listen,
-        ]);
+        command.args(["drive", "serve", "--name", drive.name, "--manager", drive.manager]);
+        // A record of a drive with several rails has all of its addresses.
+        for listen in listen.split(',') {
+            command.args(["--listen", listen]);
+        }
         command.arg("--dir").arg(drive.directory);
         command.args(drive.options.typed());
         if let Some(host) = &drive.host {

@@ -1,20 +1,24 @@
-//! Requests to one drive: sent in order, several in flight; answers are taken as they come. The bytes of
+//! Requests to one drive: several in flight, on all of its rails; answers are taken as they come. The bytes of
 //! reads go straight into their buffers.
 //!
 //! This module has no policy: for each request it returns the answer, or the reason for which there is none.
 //! Every block read is checked against its CRC32C as it arrives; holes are filled with zeros.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use braid_layout::DriveId;
 use braid_transport::TransportError;
+use braid_wire::Addresses;
+use braid_wire::addresses::RAILS_MAX;
 use braid_wire::checksum::block_crcs;
 use braid_wire::control::Grant;
 use braid_wire::data::{DriveReply, DriveRequest};
 use braid_wire::{Reason, Refusal};
 use tokio::sync::Semaphore;
 
+use crate::concurrent;
 use crate::data::landing::land;
+use crate::peers::dealing::Load;
 use crate::peers::drives::{Drives, Lent};
 use crate::peers::small_requests::small_requests;
 
@@ -69,70 +73,215 @@ impl<'b> Item<'b> {
     }
 }
 
-/// Sends all of `items` to a drive, in order. Returns one outcome per item, in the same order. A refusal that
-/// also applies to later requests (stale generation, no space) stops the sending, and counts for them all.
+/// Maximum number of times that requests are dealt out over the rails of a drive: each time some rail broke.
+const DEALS_MAX: usize = 2 * RAILS_MAX;
+
+/// A drive that is asked, and how.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    drives: &'a Drives,
+    drive: DriveId,
+    addresses: &'a Addresses,
+    grant: &'a Grant,
+    limit: InFlightLimit,
+}
+
+/// Sends all of `items` to a drive. Returns one outcome per item, in the same order. A refusal that also
+/// applies to later requests (stale generation, no space) stops the sending, and counts for them all.
+///
+/// With one rail they are sent in order. With several, reads and writes of stripes are dealt out over them,
+/// and go after the requests that are before them and are neither. If a rail breaks, what it did not answer
+/// goes again on another: reads are idempotent, and a write has the same stamp. The drive counts as away only
+/// when no rail answers.
 pub(crate) async fn request_all(
     drives: &Drives,
     drive: DriveId,
-    address: &str,
+    addresses: &Addresses,
     grant: &Grant,
     limit: InFlightLimit,
     items: Vec<Item<'_>>,
 ) -> Vec<RequestOutcome> {
-    let items = match small_requests(drives, drive, address, grant, items).await {
+    let items = match small_requests(drives, drive, addresses, grant, items).await {
         Ok(outcomes) => return outcomes,
         Err(items) => items,
     };
-    let count = items.len();
+    let asked = Asked { drives, drive, addresses, grant, limit };
     let mut outcomes: Vec<Option<RequestOutcome>> = Vec::new();
-    outcomes.resize_with(count, || None);
-    let mut lent = match drives.session(drive, address).await {
-        Ok(lent) => lent,
-        Err(error) => {
-            let why = error.to_string();
-            drives.note_away(drive, &why);
-            return vec![Err(Failure::Lost(why)); count];
-        }
-    };
-    drives.asks(count);
-    let ended = send_and_receive(&mut lent, grant, limit, items, &mut outcomes).await;
-    let rest = match ended {
-        Ok(()) => {
-            drives.give_back(lent);
-            let mut stopped = outcomes.iter().flatten().filter_map(|outcome| outcome.as_ref().err());
-            stopped.find(|failure| failure.concerns_all()).cloned()
-        }
-        Err(error) if lent.reused && is_gone(&error) => {
-            drives.forget_idle(drive);
-            Some(Failure::Idle)
-        }
-        Err(error) => {
-            let why = error.to_string();
-            drives.note_away(drive, &why);
-            Some(Failure::Lost(why))
-        }
-    };
+    outcomes.resize_with(items.len(), || None);
+    let mut first: Vec<(usize, Item<'_>)> = items.into_iter().enumerate().collect();
+    let in_order =
+        first.iter().rposition(|(_, item)| !goes_anywhere(&item.request)).map_or(0, |last| last + 1);
+    let apart = if addresses.count() > 1 { first.split_off(in_order) } else { Vec::new() };
+    let mut rest = asked.send_all(first, true, &mut outcomes).await;
+    if rest.is_none() {
+        rest = asked.send_all(apart, false, &mut outcomes).await;
+    }
     let rest = rest.unwrap_or_else(|| Failure::Lost("the session ended early".to_owned()));
     outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| Err(rest.clone()))).collect()
 }
 
+/// Returns true if the request may go before or after its neighbours, on any rail.
+fn goes_anywhere(request: &DriveRequest) -> bool {
+    matches!(request, DriveRequest::Read(_) | DriveRequest::StripeWrite(_))
+}
+
+/// What came of one rail's share.
+struct Ended<'b> {
+    answered: Vec<(usize, RequestOutcome)>,
+    left: Vec<(usize, Item<'b>)>,
+    end: End,
+}
+
+enum End {
+    /// All that was sent is answered. What is left, if anything, is not to be sent.
+    Whole,
+    /// A session that had been idle was broken.
+    Stale,
+    /// The rail broke.
+    Broken(TransportError),
+}
+
+impl Asked<'_> {
+    /// Sends the items, which have their numbers in `outcomes`. Returns the failure of those that are left
+    /// without an outcome, if any are.
+    async fn send_all<'b>(
+        &self,
+        mut waiting: Vec<(usize, Item<'b>)>,
+        together: bool,
+        outcomes: &mut [Option<RequestOutcome>],
+    ) -> Option<Failure> {
+        let drives = self.drives;
+        let mut why = "the session ended early".to_owned();
+        for _ in 0..DEALS_MAX {
+            if waiting.is_empty() {
+                return None;
+            }
+            let lengths: Vec<u64> = waiting.iter().map(|(_, item)| length(item)).collect();
+            let shares = match drives.deal(self.drive, self.addresses, &lengths, together).await {
+                Ok(shares) => shares,
+                Err(error) => {
+                    why = error.to_string();
+                    break;
+                }
+            };
+            let mut left: Vec<Option<(usize, Item<'b>)>> = waiting.into_iter().map(Some).collect();
+            let mut take = |number: &usize| left[*number].take().expect("each is dealt once");
+            let parts: Vec<_> = shares
+                .into_iter()
+                .map(|share| (share.numbers.iter().map(&mut take).collect(), share.load))
+                .collect();
+            let exchanges = parts.into_iter().map(|(items, load)| self.exchange(items, load));
+            waiting = Vec::new();
+            let mut final_failure = None;
+            for (ended, address) in concurrent::all(exchanges).await {
+                for (number, outcome) in ended.answered {
+                    if let Err(failure) = &outcome
+                        && failure.concerns_all()
+                    {
+                        final_failure = final_failure.or_else(|| Some(failure.clone()));
+                    }
+                    outcomes[number] = Some(outcome);
+                }
+                let is_alone = self.addresses.count() <= 1;
+                match ended.end {
+                    End::Whole => {}
+                    End::Stale => {
+                        drives.forget_idle(self.drive, &address);
+                        if is_alone {
+                            final_failure = Some(Failure::Idle);
+                        }
+                    }
+                    End::Broken(error) => {
+                        why = error.to_string();
+                        if is_alone {
+                            drives.note_away(self.drive, &why);
+                            final_failure = Some(Failure::Lost(why.clone()));
+                        } else {
+                            drives.lose_rail(self.drive, &address, &why);
+                        }
+                    }
+                }
+                waiting.extend(ended.left);
+            }
+            if final_failure.is_some() {
+                return final_failure;
+            }
+            waiting.sort_unstable_by_key(|(number, _)| *number);
+        }
+        if waiting.is_empty() {
+            return None;
+        }
+        drives.note_away(self.drive, &why);
+        Some(Failure::Lost(why))
+    }
+
+    /// Sends one rail's share on it. Also returns the rail's address.
+    async fn exchange<'b>(&self, mut items: Vec<(usize, Item<'b>)>, mut load: Load) -> (Ended<'b>, String) {
+        let address = load.address.clone();
+        let limits = self.drives.limits_of_rail(self.addresses);
+        let mut lent = match self.drives.session(self.drive, &address, &limits).await {
+            Ok(lent) => lent,
+            Err(error) => {
+                return (Ended { answered: Vec::new(), left: items, end: End::Broken(error) }, address);
+            }
+        };
+        self.drives.asks(items.len());
+        let mut outcomes: Vec<Option<RequestOutcome>> = Vec::new();
+        outcomes.resize_with(items.len(), || None);
+        let progress = AtomicU64::new(0);
+        let sending =
+            send_and_receive(&mut lent, self.grant, self.limit, &mut items, &mut outcomes, |length| {
+                progress.fetch_add(1, Ordering::Relaxed);
+                load.delivered(length);
+            });
+        let ended = if self.addresses.count() > 1 {
+            self.drives.unless_silent(self.drive, &address, &progress, sending).await
+        } else {
+            sending.await
+        };
+        let end = match ended {
+            Ok(()) => {
+                self.drives.give_back(lent);
+                End::Whole
+            }
+            Err(error) if lent.reused && is_gone(&error) => End::Stale,
+            Err(error) => End::Broken(error),
+        };
+        let mut answered = Vec::with_capacity(items.len());
+        let mut left = Vec::new();
+        for (item, outcome) in items.into_iter().zip(outcomes) {
+            match outcome {
+                Some(outcome) => answered.push((item.0, outcome)),
+                None => left.push(item),
+            }
+        }
+        (Ended { answered, left, end }, address)
+    }
+}
+
+fn length(item: &Item<'_>) -> u64 {
+    u64::try_from(item.weight()).unwrap_or(u64::MAX)
+}
+
 /// Sends and receives at the same time, within the limit. Even after an error, `outcomes` holds the answers
-/// so far, each at its item's index.
+/// so far, each at its item's place. `landed` is called with the length of each item that is answered.
 async fn send_and_receive(
     lent: &mut Lent,
     grant: &Grant,
     limit: InFlightLimit,
-    items: Vec<Item<'_>>,
+    items: &mut [(usize, Item<'_>)],
     outcomes: &mut [Option<RequestOutcome>],
+    mut landed: impl FnMut(u64),
 ) -> Result<(), TransportError> {
-    let weights: Vec<u32> = items.iter().map(|item| kibibytes(item.weight(), limit.bytes)).collect();
+    let lengths: Vec<u64> = items.iter().map(|(_, item)| length(item)).collect();
+    let weights: Vec<u32> = items.iter().map(|(_, item)| kibibytes(item.weight(), limit.bytes)).collect();
     let flights = Semaphore::new(limit.flights.max(1));
     let bytes = Semaphore::new(kibibytes_of(limit.bytes));
     let asked = Semaphore::new(0);
     let stop = AtomicBool::new(false);
     let last = AtomicUsize::new(items.len());
     let (mut asks, mut landings): (Vec<_>, Vec<_>) =
-        items.into_iter().map(|item| ((item.request, item.payload), item.into)).unzip();
+        items.iter_mut().map(|(_, item)| ((&mut item.request, item.payload), &mut *item.into)).unzip();
     let starts: Vec<u32> = asks.iter().map(|(request, _)| first_byte(request)).collect();
     let (asker, answers) = lent.session.halves();
     let send = async {
@@ -146,7 +295,7 @@ async fn send_and_receive(
             put_crcs(request, payload);
             // Before the bytes are sent: the drive may refuse before it has received them all.
             asked.add_permits(1);
-            let pieces: &[&[u8]] = if payload.is_empty() { &[] } else { &[payload] };
+            let pieces: &[&[u8]] = if payload.is_empty() { &[] } else { &[*payload] };
             asker.ask(tag, grant, request, pieces).await?;
         }
         asked.add_permits(1);
@@ -160,11 +309,12 @@ async fn send_and_receive(
             }
             let answer = answers.next().await?;
             let index = usize::try_from(answer.tag).expect("an index of an item");
-            let outcome = land(answers, answer, starts[index], std::mem::take(&mut landings[index])).await?;
+            let outcome = land(answers, answer, starts[index], landings[index]).await?;
             if outcome.as_ref().is_err_and(Failure::concerns_all) {
                 stop.store(true, Ordering::Relaxed);
             }
             outcomes[index] = Some(outcome);
+            landed(lengths[index]);
             flights.add_permits(1);
             bytes.add_permits(usize::try_from(weights[index]).expect("it is bounded by the limit"));
         }

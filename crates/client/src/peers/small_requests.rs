@@ -1,9 +1,11 @@
 //! Small requests to one drive, in the session that all callers share.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use braid_layout::DriveId;
-use braid_transport::{Asking, SHARED_PAYLOAD_BYTES_MAX, SharedSession, TransportError};
+use braid_transport::{Asking, SHARED_PAYLOAD_BYTES_MAX, SharedSession, SmallAnswer, TransportError};
+use braid_wire::Addresses;
 use braid_wire::control::Grant;
 use braid_wire::data::DriveRequest;
 
@@ -19,14 +21,14 @@ const TOGETHER_MAX: usize = 2;
 pub(crate) async fn small_requests<'b>(
     drives: &Drives,
     drive: DriveId,
-    address: &str,
+    addresses: &Addresses,
     grant: &Grant,
     mut items: Vec<Item<'b>>,
 ) -> Result<Vec<RequestOutcome>, Vec<Item<'b>>> {
     if items.len() > TOGETHER_MAX || !items.iter().all(is_small) {
         return Err(items);
     }
-    let Some(shared) = drives.shared(drive, address) else { return Err(items) };
+    let Some(shared) = drives.shared(drive, addresses) else { return Err(items) };
     let mut asking = Vec::with_capacity(items.len());
     for item in &mut items {
         let sent = send(drives, &shared, grant, item);
@@ -37,12 +39,13 @@ pub(crate) async fn small_requests<'b>(
             sent => asking.push(sent),
         }
     }
+    let to = (drive, addresses);
     let mut outcomes = Vec::with_capacity(items.len());
     for (sent, item) in asking.into_iter().zip(&mut items) {
         outcomes.push(match sent {
             Ok(None) => Err(Failure::Idle),
-            Ok(Some(asking)) => land(drives, drive, &shared, Ok(asking), item).await,
-            Err(error) => land(drives, drive, &shared, Err(error), item).await,
+            Ok(Some(asking)) => land(drives, to, &shared, Ok(asking), item).await,
+            Err(error) => land(drives, to, &shared, Err(error), item).await,
         });
     }
     Ok(outcomes)
@@ -66,13 +69,13 @@ fn is_small(item: &Item<'_>) -> bool {
 pub(crate) async fn ask(
     drives: &Drives,
     drive: DriveId,
-    address: &str,
+    addresses: &Addresses,
     grant: &Grant,
     item: &mut Item<'_>,
 ) -> Option<RequestOutcome> {
-    let shared = drives.shared(drive, address)?;
+    let shared = drives.shared(drive, addresses)?;
     let sent = send(drives, &shared, grant, item).transpose()?;
-    Some(land(drives, drive, &shared, sent, item).await)
+    Some(land(drives, (drive, addresses), &shared, sent, item).await)
 }
 
 /// Sends a request, without waiting for its answer; `None` if the session takes no more now.
@@ -93,13 +96,15 @@ fn send(
 /// Waits for the answer, and takes its payload.
 async fn land(
     drives: &Drives,
-    drive: DriveId,
+    to: (DriveId, &Addresses),
     shared: &Arc<SharedSession>,
     sent: Result<Asking, TransportError>,
     item: &mut Item<'_>,
 ) -> RequestOutcome {
+    let (drive, addresses) = to;
+    let rail = if addresses.count() > 1 { drives.rail_of_shared(drive, shared) } else { None };
     let answered = match sent {
-        Ok(asking) => match asking.await {
+        Ok(asking) => match answer(drives, drive, rail.as_deref(), asking).await {
             Ok(answer) => land_small(answer, first_byte(&item.request), item.into).await,
             Err(error) => Err(error),
         },
@@ -116,8 +121,24 @@ async fn land(
         }
         Err(error) => {
             let why = error.to_string();
+            if rail.is_some_and(|address| drives.lose_rail(drive, &address, &why)) {
+                return Err(Failure::Idle);
+            }
             drives.note_away(drive, &why);
             Err(Failure::Lost(why))
         }
+    }
+}
+
+/// Waits for an answer on a rail; `None`: the drive has no other, or the session was replaced.
+async fn answer(
+    drives: &Drives,
+    drive: DriveId,
+    rail: Option<&str>,
+    asking: Asking,
+) -> Result<SmallAnswer, TransportError> {
+    match rail {
+        Some(address) => drives.unless_silent(drive, address, &AtomicU64::new(0), asking).await,
+        None => asking.await,
     }
 }

@@ -9,6 +9,7 @@ mod files;
 mod holes;
 mod keys;
 mod quotas;
+mod rails;
 mod ranges;
 mod raw;
 mod removed;

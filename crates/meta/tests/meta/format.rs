@@ -504,7 +504,7 @@ fn a_drive_is_as_it_was() {
         master: Key::new([0x33; 32]),
         confirmed: true,
         replaced_by: DriveId(0),
-        address: "a:1".into(),
+        addresses: "a:1,b:2".into(),
         host: "h".into(),
         rack: "".into(),
         directory: "/d".into(),
