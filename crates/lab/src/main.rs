@@ -40,6 +40,7 @@ async fn run(command: Command, report: Report) -> Result<(), Failure> {
         Command::Bench(Bench::Calibrate(asked)) => bench::predict::calibrate::run(asked, report).await,
         Command::Bench(Bench::Predict(asked)) => bench::predict::run(asked, report).await,
         Command::Bench(Bench::Promises(asked)) => bench::promises::run(asked, report).await,
+        Command::Bench(Bench::Net(asked)) => bench::net::run(asked, report).await,
         Command::Bench(Bench::Volumes(asked)) => bench::volumes::run(asked, report).await,
         Command::Sim(sim) => sim::run(sim, report).await,
         Command::Demo(demo) => demo::run(demo, report).await,

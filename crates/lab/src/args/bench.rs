@@ -86,6 +86,16 @@ pub(crate) enum Bench {
         braid-lab bench volumes --out docs/results"
     )]
     Volumes(BenchCluster),
+    /// Measure what files get of the links between drives and a client, beside plain TCP
+    #[command(
+        after_help = "Each drive is on a host of its own, a network namespace, and links are limited by `tc tbf`: it needs root and iproute2, and leaves its rows out without them. docs/bench.md says what each row does.\n\nRows:\n  \
+        rails    three drives and a client, over two links each against one, of 100 Mbit/s\n  \
+        links    1 to 16 drives, each on a link of 100 Mbit/s, and a client's link of 100 to 200 Mbit/s\n\n\
+        It needs 8 GiB free in the directory (1 GiB with --quick) and about a quarter of an hour. It ends its processes and removes its files and hosts, also on Ctrl-C.\n\nExamples:\n  \
+        braid-lab bench net\n  braid-lab bench net --quick --json\n  braid-lab bench net --only rails\n  \
+        braid-lab bench net --out docs/results"
+    )]
+    Net(BenchCluster),
     /// Measure what the parts of a cluster cost on this machine, in the form that `braid sim` takes
     #[command(
         after_help = "Five drives (raid5 4+1) and a client run as processes of their own for half a minute. Processor time for bytes and messages is counted; a disk's rates are those of plain files; what a message's way and a commit take is what is left of a small operation's time when it is simulated without them.\n\nThe output is the [parts] of a spec (docs/sim.md).\n\nExamples:\n  \

@@ -5,6 +5,7 @@ pub(crate) mod client;
 mod cluster;
 mod helper;
 mod hosts;
+pub(crate) mod net;
 pub(crate) mod predict;
 pub(crate) mod promises;
 mod run;
