@@ -116,7 +116,7 @@ pub enum Work {
 }
 
 /// The result of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Done {
     /// Bytes that the job wrote or read.
     pub bytes: u64,

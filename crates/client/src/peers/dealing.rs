@@ -183,17 +183,15 @@ impl Drives {
         }
     }
 
-    /// A rail of the drive broke: others are used in its place until it answers again. Returns false if the
-    /// drive has no other that is up.
-    pub(crate) fn lose_rail(&self, drive: DriveId, address: &str, why: &str) -> bool {
+    /// A rail of the drive broke: others are used in its place until it answers again.
+    pub(crate) fn lose_rail(&self, drive: DriveId, address: &str, why: &str) {
         let mut entries = self.entries.lock().expect("no holder panics");
-        let Some(entry) = entries.get_mut(&drive) else { return false };
-        let Some(at) = entry.rail(address) else { return entry.rails.count() > 1 };
+        let Some(entry) = entries.get_mut(&drive) else { return };
+        let Some(at) = entry.rail(address) else { return };
         entry.forget_rail(at);
         if entry.rails.lost(at, self.began.elapsed()) {
             tracing::info!(drive = %drive.short(), address, why, "a rail of a drive was lost: others are used");
         }
-        !entry.rails.fastest().is_empty() && entry.rails.count() > 1
     }
 
     /// Waits for something on one of several rails of a drive, and gives it up if the rail is dead: if for a

@@ -207,8 +207,7 @@ impl Rail {
     }
 }
 
-/// For ratios alone: the loss of low bits does no harm.
-#[allow(clippy::cast_precision_loss)]
+#[expect(clippy::cast_precision_loss, reason = "for ratios alone")]
 fn as_f64(bytes: u64) -> f64 {
     bytes as f64
 }

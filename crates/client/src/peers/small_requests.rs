@@ -121,7 +121,9 @@ async fn land(
         }
         Err(error) => {
             let why = error.to_string();
-            if rail.is_some_and(|address| drives.lose_rail(drive, &address, &why)) {
+            if addresses.count() > 1 {
+                // Whether another rail answers is found out when it is asked again.
+                rail.iter().for_each(|address| drives.lose_rail(drive, address, &why));
                 return Err(Failure::Idle);
             }
             drives.note_away(drive, &why);
