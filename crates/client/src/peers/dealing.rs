@@ -1,4 +1,4 @@
-//! Requests dealt out over the rails of a drive, and rails that are lost and return.
+//! The rails of a drive for a list of requests, and rails that are lost and return.
 //!
 //! [`Rails`](crate::peers::rails::Rails) decides; here are the connections. With one address there is nothing
 //! to decide, and this costs next to nothing. With several, a request waits only until the first rail
@@ -27,20 +27,16 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// Longest wait for a connection on a rail, and for its hello, if the drive has others.
 const CONNECT: Duration = Duration::from_secs(1);
 
-/// One rail's part of the requests to a drive.
-pub(crate) struct Share {
-    /// The numbers of the requests, ascending.
-    pub(crate) numbers: Vec<usize>,
-    pub(crate) load: Load,
-}
-
-/// Bytes outstanding on a rail. What is not delivered before it is dropped is given up.
+/// What one list of requests has outstanding on a rail. What is not delivered before it is dropped is given
+/// up.
 pub(crate) struct Load {
     entries: Arc<Entries>,
     began: Instant,
     drive: DriveId,
     pub(crate) address: String,
-    left: u64,
+    /// True if there is no other rail for the list: all is taken.
+    is_alone: bool,
+    outstanding: u64,
 }
 
 /// A rail of a drive as a client has used it.
@@ -76,65 +72,43 @@ pub enum Reached {
 }
 
 impl Drives {
-    /// Deals requests of these lengths out over the rails of a drive, all on one if they are to stay
-    /// together. Waits until a rail answers if none is known to.
-    pub(crate) async fn deal(
+    /// The rails of a drive that may carry requests: all that are up, or for requests that are to stay
+    /// `together`, of this many bytes in all, the best of them. Waits until one answers if none is known to.
+    pub(crate) async fn rails_for(
         &self,
         drive: DriveId,
         addresses: &Addresses,
-        lengths: &[u64],
-        together: bool,
-    ) -> Result<Vec<Share>, TransportError> {
+        together: Option<u64>,
+    ) -> Result<Vec<Load>, TransportError> {
         self.try_lost_rails(drive, addresses);
-        let mut last_error = None;
-        // A rail that came up may be lost before it is used: once more then.
-        for _ in 0..2 {
-            if let Some(shares) = self.deal_now(drive, addresses, lengths, together) {
-                return Ok(shares);
-            }
-            let began = Instant::now();
-            match DriveSession::connect_first(addresses, drive, self.cluster, &self.limits).await {
-                Ok(mut session) => {
-                    session.count_sent(Arc::clone(&self.counts.sent));
-                    let mut entries = self.entries.lock().expect("no holder panics");
-                    entry_at(&mut entries, drive, addresses).keep(session, began.elapsed());
-                }
-                Err(error) => {
-                    last_error = Some(error);
-                    break;
-                }
-            }
+        let loads = self.rails_up(drive, addresses, together);
+        if !loads.is_empty() {
+            return Ok(loads);
         }
-        let address = addresses.to_string();
-        Err(last_error.unwrap_or(TransportError::Closed { address }))
+        let began = Instant::now();
+        let mut session = DriveSession::connect_first(addresses, drive, self.cluster, &self.limits).await?;
+        session.count_sent(Arc::clone(&self.counts.sent));
+        {
+            let mut entries = self.entries.lock().expect("no holder panics");
+            entry_at(&mut entries, drive, addresses).keep(session, began.elapsed());
+        }
+        Ok(self.rails_up(drive, addresses, together))
     }
 
-    fn deal_now(
-        &self,
-        drive: DriveId,
-        addresses: &Addresses,
-        lengths: &[u64],
-        together: bool,
-    ) -> Option<Vec<Share>> {
-        let now = self.began.elapsed();
+    fn rails_up(&self, drive: DriveId, addresses: &Addresses, together: Option<u64>) -> Vec<Load> {
         let mut entries = self.entries.lock().expect("no holder panics");
         let entry = entry_at(&mut entries, drive, addresses);
-        let all: u64 = lengths.iter().sum();
-        let on_one = if together { Some(entry.rails.choose(now, all)?) } else { None };
-        let mut parts: Vec<(Vec<usize>, u64)> = vec![Default::default(); entry.rails.count()];
-        for (number, length) in lengths.iter().enumerate() {
-            let at = on_one.map_or_else(|| entry.rails.choose(now, *length), Some)?;
-            entry.rails.began(at, now, *length);
-            parts[at].0.push(number);
-            parts[at].1 += length;
-        }
-        let share = |(at, (numbers, left)): (usize, (Vec<usize>, u64))| {
-            let address = entry.links[at].address.clone();
-            let load = Load { entries: Arc::clone(&self.entries), began: self.began, drive, address, left };
-            Share { numbers, load }
+        let chosen = match together {
+            Some(bytes) => entry.rails.choose(self.began.elapsed(), bytes).into_iter().collect(),
+            None => entry.rails.fastest(),
         };
-        let used = parts.into_iter().enumerate().filter(|(_, (numbers, _))| !numbers.is_empty());
-        Some(used.map(share).collect())
+        let load = |at: usize| {
+            let address = entry.links[at].address.clone();
+            let is_alone = together.is_some() || entry.rails.count() == 1;
+            let entries = Arc::clone(&self.entries);
+            Load { entries, began: self.began, drive, address, is_alone, outstanding: 0 }
+        };
+        chosen.into_iter().map(load).collect()
     }
 
     /// The bounds of waits on one of a drive's rails.
@@ -261,10 +235,25 @@ impl Drives {
 }
 
 impl Load {
+    /// Takes a request of this many bytes, of `left` bytes that nobody has taken. Returns false if it is left
+    /// to another rail.
+    pub(crate) fn take(&mut self, bytes: u64, left: u64) -> bool {
+        let mut entries = self.entries.lock().expect("no holder panics");
+        let Some(entry) = entries.get_mut(&self.drive) else { return true };
+        let Some(at) = entry.rail(&self.address) else { return true };
+        let now = self.began.elapsed();
+        if !self.is_alone && !entry.rails.takes(at, now, bytes, left) {
+            return false;
+        }
+        entry.rails.began(at, now, bytes);
+        self.outstanding += bytes;
+        true
+    }
+
     /// A request of this many bytes was answered.
     pub(crate) fn delivered(&mut self, bytes: u64) {
-        let bytes = bytes.min(self.left);
-        self.left -= bytes;
+        let bytes = bytes.min(self.outstanding);
+        self.outstanding -= bytes;
         let mut entries = self.entries.lock().expect("no holder panics");
         if let Some(entry) = entries.get_mut(&self.drive)
             && let Some(at) = entry.rail(&self.address)
@@ -277,14 +266,12 @@ impl Load {
 
 impl Drop for Load {
     fn drop(&mut self) {
-        if self.left == 0 {
-            return;
-        }
-        if let Ok(mut entries) = self.entries.lock()
+        if self.outstanding > 0
+            && let Ok(mut entries) = self.entries.lock()
             && let Some(entry) = entries.get_mut(&self.drive)
             && let Some(at) = entry.rail(&self.address)
         {
-            entry.rails.given_up(at, self.left);
+            entry.rails.given_up(at, self.outstanding);
         }
     }
 }

@@ -4,7 +4,9 @@
 //! This module has no policy: for each request it returns the answer, or the reason for which there is none.
 //! Every block read is checked against its CRC32C as it arrives; holes are filled with zeros.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
 
 use braid_layout::DriveId;
 use braid_transport::TransportError;
@@ -89,8 +91,8 @@ struct Asked<'a> {
 /// Sends all of `items` to a drive. Returns one outcome per item, in the same order. A refusal that also
 /// applies to later requests (stale generation, no space) stops the sending, and counts for them all.
 ///
-/// With one rail they are sent in order. With several, reads and writes of stripes are dealt out over them,
-/// and go after the requests that are before them and are neither. If a rail breaks, what it did not answer
+/// With one rail they are sent in order. With several, reads and writes of stripes go on any of them, after
+/// the requests that are before them and are neither. If a rail breaks, what it did not answer
 /// goes again on another: reads are idempotent, and a write has the same stamp. The drive counts as away only
 /// when no rail answers.
 pub(crate) async fn request_all(
@@ -125,7 +127,7 @@ fn goes_anywhere(request: &DriveRequest) -> bool {
     matches!(request, DriveRequest::Read(_) | DriveRequest::StripeWrite(_))
 }
 
-/// What came of one rail's share.
+/// What came of one rail's part.
 struct Ended<'b> {
     answered: Vec<(usize, RequestOutcome)>,
     left: Vec<(usize, Item<'b>)>,
@@ -156,24 +158,21 @@ impl Asked<'_> {
             if waiting.is_empty() {
                 return None;
             }
-            let lengths: Vec<u64> = waiting.iter().map(|(_, item)| length(item)).collect();
-            let shares = match drives.deal(self.drive, self.addresses, &lengths, together).await {
-                Ok(shares) => shares,
+            let all = waiting.iter().map(|(_, item)| length(item)).sum();
+            let loads = drives.rails_for(self.drive, self.addresses, together.then_some(all)).await;
+            let loads = match loads {
+                Ok(loads) => loads,
                 Err(error) => {
                     why = error.to_string();
                     break;
                 }
             };
-            let mut left: Vec<Option<(usize, Item<'b>)>> = waiting.into_iter().map(Some).collect();
-            let mut take = |number: &usize| left[*number].take().expect("each is dealt once");
-            let parts: Vec<_> = shares
-                .into_iter()
-                .map(|share| (share.numbers.iter().map(&mut take).collect(), share.load))
-                .collect();
-            let exchanges = parts.into_iter().map(|(items, load)| self.exchange(items, load));
-            waiting = Vec::new();
+            let queue = Mutex::new(Queue { left: all, items: waiting.into() });
+            let ends = concurrent::all(loads.into_iter().map(|load| self.exchange(&queue, load))).await;
+            let queue = queue.into_inner().expect("no holder panics");
+            waiting = queue.items.into();
             let mut final_failure = None;
-            for (ended, address) in concurrent::all(exchanges).await {
+            for (ended, address) in ends {
                 for (number, outcome) in ended.answered {
                     if let Err(failure) = &outcome
                         && failure.concerns_all()
@@ -215,25 +214,21 @@ impl Asked<'_> {
         Some(Failure::Lost(why))
     }
 
-    /// Sends one rail's share on it. Also returns the rail's address.
-    async fn exchange<'b>(&self, mut items: Vec<(usize, Item<'b>)>, mut load: Load) -> (Ended<'b>, String) {
+    /// Sends on one rail what it takes from the queue. Also returns the rail's address.
+    async fn exchange<'b>(&self, queue: &Mutex<Queue<'b>>, load: Load) -> (Ended<'b>, String) {
         let address = load.address.clone();
+        let mut flight = Flight { queue, load: Mutex::new(load), sent: Mutex::default() };
+        let mut answered = Vec::new();
+        let Some(first) = flight.next() else {
+            return (Ended { answered, left: Vec::new(), end: End::Whole }, address);
+        };
         let limits = self.drives.limits_of_rail(self.addresses);
         let mut lent = match self.drives.session(self.drive, &address, &limits).await {
             Ok(lent) => lent,
-            Err(error) => {
-                return (Ended { answered: Vec::new(), left: items, end: End::Broken(error) }, address);
-            }
+            Err(error) => return (Ended { answered, left: vec![first], end: End::Broken(error) }, address),
         };
-        self.drives.asks(items.len());
-        let mut outcomes: Vec<Option<RequestOutcome>> = Vec::new();
-        outcomes.resize_with(items.len(), || None);
         let progress = AtomicU64::new(0);
-        let sending =
-            send_and_receive(&mut lent, self.grant, self.limit, &mut items, &mut outcomes, |length| {
-                progress.fetch_add(1, Ordering::Relaxed);
-                load.delivered(length);
-            });
+        let sending = self.send_and_receive(&mut lent, first, &flight, &mut answered, &progress);
         let ended = if self.addresses.count() > 1 {
             self.drives.unless_silent(self.drive, &address, &progress, sending).await
         } else {
@@ -247,80 +242,136 @@ impl Asked<'_> {
             Err(error) if lent.reused && is_gone(&error) => End::Stale,
             Err(error) => End::Broken(error),
         };
-        let mut answered = Vec::with_capacity(items.len());
-        let mut left = Vec::new();
-        for (item, outcome) in items.into_iter().zip(outcomes) {
-            match outcome {
-                Some(outcome) => answered.push((item.0, outcome)),
-                None => left.push(item),
-            }
-        }
+        let left = std::mem::take(flight.sent.get_mut().expect("no holder panics")).into_values().collect();
         (Ended { answered, left, end }, address)
+    }
+
+    /// Sends and receives at the same time, within the limit. Even after an error, `answered` has the answers
+    /// so far; what was sent and not answered is left in the flight.
+    async fn send_and_receive<'b>(
+        &self,
+        lent: &mut Lent,
+        first: (usize, Item<'b>),
+        flight: &Flight<'_, 'b>,
+        answered: &mut Vec<(usize, RequestOutcome)>,
+        progress: &AtomicU64,
+    ) -> Result<(), TransportError> {
+        let limit = self.limit;
+        let flights = Semaphore::new(limit.flights.max(1));
+        let bytes = Semaphore::new(kibibytes_of(limit.bytes));
+        let asked = Semaphore::new(0);
+        let stop = AtomicBool::new(false);
+        let count = AtomicUsize::new(0);
+        let is_last = AtomicBool::new(false);
+        let weight = |item: &Item<'_>| kibibytes(item.weight(), limit.bytes);
+        let (asker, answers) = lent.session.halves();
+        let send = async {
+            flights.acquire().await.expect("it is never closed").forget();
+            let mut next = Some(first);
+            while let Some((number, mut item)) = next {
+                put_crcs(&mut item.request, item.payload);
+                let request = item.request.clone();
+                let payload = item.payload;
+                bytes.acquire_many(weight(&item)).await.expect("it is never closed").forget();
+                flight.sent().insert(number, (number, item));
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                // Before the bytes are sent: the drive may refuse before it has received them all.
+                count.fetch_add(1, Ordering::Relaxed);
+                asked.add_permits(1);
+                let pieces: &[&[u8]] = if payload.is_empty() { &[] } else { &[payload] };
+                let tag = u64::try_from(number).expect("an index of an item");
+                self.drives.asks(1);
+                asker.ask(tag, self.grant, &request, pieces).await?;
+                flights.acquire().await.expect("it is never closed").forget();
+                next = if stop.load(Ordering::Relaxed) { None } else { flight.next() };
+            }
+            is_last.store(true, Ordering::Relaxed);
+            asked.add_permits(1);
+            Ok::<(), TransportError>(())
+        };
+        let receive = async {
+            let mut received = 0;
+            loop {
+                asked.acquire().await.expect("it is never closed").forget();
+                if is_last.load(Ordering::Relaxed) && received >= count.load(Ordering::Relaxed) {
+                    return Ok::<(), TransportError>(());
+                }
+                let answer = answers.next().await?;
+                received += 1;
+                let number = usize::try_from(answer.tag).expect("an index of an item");
+                let (number, item) = flight.sent().remove(&number).expect("it was asked for once");
+                let weight = weight(&item);
+                let length = length(&item);
+                let mut landing = Landing { flight, number, item: Some(item) };
+                let item = landing.item.as_mut().expect("it was put in");
+                let outcome = land(answers, answer, first_byte(&item.request), &mut *item.into).await?;
+                landing.item = None;
+                if outcome.as_ref().is_err_and(Failure::concerns_all) {
+                    stop.store(true, Ordering::Relaxed);
+                }
+                answered.push((number, outcome));
+                progress.fetch_add(1, Ordering::Relaxed);
+                flight.load.lock().expect("no holder panics").delivered(length);
+                flights.add_permits(1);
+                bytes.add_permits(usize::try_from(weight).expect("it is bounded by the limit"));
+            }
+        };
+        tokio::try_join!(send, receive).map(|_| ())
+    }
+}
+
+/// Requests that no rail has taken, in their order.
+struct Queue<'b> {
+    /// Their bytes.
+    left: u64,
+    items: VecDeque<(usize, Item<'b>)>,
+}
+
+/// What one rail has in flight of a list.
+struct Flight<'q, 'b> {
+    queue: &'q Mutex<Queue<'b>>,
+    load: Mutex<Load>,
+    /// Requests without an answer, by their numbers.
+    sent: Mutex<BTreeMap<usize, (usize, Item<'b>)>>,
+}
+
+/// A request whose answer is being received. If that is given up, it counts as not answered.
+struct Landing<'f, 'q, 'b> {
+    flight: &'f Flight<'q, 'b>,
+    number: usize,
+    item: Option<Item<'b>>,
+}
+
+impl Drop for Landing<'_, '_, '_> {
+    fn drop(&mut self) {
+        if let Some(item) = self.item.take() {
+            self.flight.sent().insert(self.number, (self.number, item));
+        }
+    }
+}
+
+impl<'b> Flight<'_, 'b> {
+    /// Takes the next request, unless it is left to another rail.
+    fn next(&self) -> Option<(usize, Item<'b>)> {
+        let mut queue = self.queue.lock().expect("no holder panics");
+        let bytes = length(&queue.items.front()?.1);
+        let left = queue.left;
+        if !self.load.lock().expect("no holder panics").take(bytes, left) {
+            return None;
+        }
+        queue.left -= bytes;
+        queue.items.pop_front()
+    }
+
+    fn sent(&self) -> MutexGuard<'_, BTreeMap<usize, (usize, Item<'b>)>> {
+        self.sent.lock().expect("no holder panics")
     }
 }
 
 fn length(item: &Item<'_>) -> u64 {
     u64::try_from(item.weight()).unwrap_or(u64::MAX)
-}
-
-/// Sends and receives at the same time, within the limit. Even after an error, `outcomes` holds the answers
-/// so far, each at its item's place. `landed` is called with the length of each item that is answered.
-async fn send_and_receive(
-    lent: &mut Lent,
-    grant: &Grant,
-    limit: InFlightLimit,
-    items: &mut [(usize, Item<'_>)],
-    outcomes: &mut [Option<RequestOutcome>],
-    mut landed: impl FnMut(u64),
-) -> Result<(), TransportError> {
-    let lengths: Vec<u64> = items.iter().map(|(_, item)| length(item)).collect();
-    let weights: Vec<u32> = items.iter().map(|(_, item)| kibibytes(item.weight(), limit.bytes)).collect();
-    let flights = Semaphore::new(limit.flights.max(1));
-    let bytes = Semaphore::new(kibibytes_of(limit.bytes));
-    let asked = Semaphore::new(0);
-    let stop = AtomicBool::new(false);
-    let last = AtomicUsize::new(items.len());
-    let (mut asks, mut landings): (Vec<_>, Vec<_>) =
-        items.iter_mut().map(|(_, item)| ((&mut item.request, item.payload), &mut *item.into)).unzip();
-    let starts: Vec<u32> = asks.iter().map(|(request, _)| first_byte(request)).collect();
-    let (asker, answers) = lent.session.halves();
-    let send = async {
-        for ((index, (request, payload)), tag) in asks.iter_mut().enumerate().zip(0..) {
-            flights.acquire().await.expect("it is never closed").forget();
-            bytes.acquire_many(weights[index]).await.expect("it is never closed").forget();
-            if stop.load(Ordering::Relaxed) {
-                last.store(index, Ordering::Relaxed);
-                break;
-            }
-            put_crcs(request, payload);
-            // Before the bytes are sent: the drive may refuse before it has received them all.
-            asked.add_permits(1);
-            let pieces: &[&[u8]] = if payload.is_empty() { &[] } else { &[*payload] };
-            asker.ask(tag, grant, request, pieces).await?;
-        }
-        asked.add_permits(1);
-        Ok::<(), TransportError>(())
-    };
-    let receive = async {
-        for received in 0..landings.len() {
-            asked.acquire().await.expect("it is never closed").forget();
-            if received >= last.load(Ordering::Relaxed) {
-                break;
-            }
-            let answer = answers.next().await?;
-            let index = usize::try_from(answer.tag).expect("an index of an item");
-            let outcome = land(answers, answer, starts[index], landings[index]).await?;
-            if outcome.as_ref().is_err_and(Failure::concerns_all) {
-                stop.store(true, Ordering::Relaxed);
-            }
-            outcomes[index] = Some(outcome);
-            landed(lengths[index]);
-            flights.add_permits(1);
-            bytes.add_permits(usize::try_from(weights[index]).expect("it is bounded by the limit"));
-        }
-        Ok::<(), TransportError>(())
-    };
-    tokio::try_join!(send, receive).map(|_| ())
 }
 
 impl Failure {
