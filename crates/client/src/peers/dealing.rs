@@ -27,8 +27,8 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// Longest wait for a connection on a rail, and for its hello, if the drive has others.
 const CONNECT: Duration = Duration::from_secs(1);
 
-/// What one list of requests has outstanding on a rail. What is not delivered before it is dropped is given
-/// up.
+/// The bytes of one list of requests that are outstanding on a rail. Those that are not delivered before it
+/// is dropped are given up.
 pub(crate) struct Load {
     entries: Arc<Entries>,
     began: Instant,
@@ -42,9 +42,9 @@ pub(crate) struct Load {
 /// A rail of a drive as a client has used it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RailUse {
-    /// The drive.
+    /// The drive that the rail leads to.
     pub drive: DriveId,
-    /// The rail's address.
+    /// Address of the rail.
     pub address: String,
     /// True if it answered when it was last used or tried.
     pub is_up: bool,
@@ -56,13 +56,13 @@ pub struct RailUse {
 /// A rail of a drive as it was seen just now.
 #[derive(Debug, Clone)]
 pub struct RailSeen {
-    /// The rail's address.
+    /// Address of the rail.
     pub address: String,
-    /// Whether the drive answers there.
+    /// The outcome of the call.
     pub reached: Reached,
 }
 
-/// Whether a drive answers on a rail.
+/// The outcome of a call to a drive on one of its rails.
 #[derive(Debug, Clone)]
 pub enum Reached {
     /// It took the connection and said its hello within this time: about two round trips.

@@ -1,5 +1,5 @@
-//! Requests to one drive: several in flight, on all of its rails; answers are taken as they come. The bytes of
-//! reads go straight into their buffers.
+//! Requests to one drive: several in flight, on all of its rails; answers are taken as they come. The bytes
+//! of reads go straight into their buffers.
 //!
 //! This module has no policy: for each request it returns the answer, or the reason for which there is none.
 //! Every block read is checked against its CRC32C as it arrives; holes are filled with zeros.
@@ -127,7 +127,7 @@ fn goes_anywhere(request: &DriveRequest) -> bool {
     matches!(request, DriveRequest::Read(_) | DriveRequest::StripeWrite(_))
 }
 
-/// What came of one rail's part.
+/// The outcome of one rail's part.
 struct Ended<'b> {
     answered: Vec<(usize, RequestOutcome)>,
     left: Vec<(usize, Item<'b>)>,
@@ -324,12 +324,12 @@ impl Asked<'_> {
 
 /// Requests that no rail has taken, in their order.
 struct Queue<'b> {
-    /// Their bytes.
+    /// The sum of their bytes.
     left: u64,
     items: VecDeque<(usize, Item<'b>)>,
 }
 
-/// What one rail has in flight of a list.
+/// The requests of a list that one rail has in flight.
 struct Flight<'q, 'b> {
     queue: &'q Mutex<Queue<'b>>,
     load: Mutex<Load>,

@@ -4,7 +4,8 @@
 //! that all are busy as long as there is something to do, and carry in proportion to what they deliver. But a
 //! rail does not take what another would sooner be done with, together with all that is left: the last
 //! requests do not wait for a slow rail. (Dealing all out beforehand, by what rails were measured to deliver,
-//! fails where drives share a link: there a rail delivers what it is asked for, and what was measured drifts.)
+//! fails where drives share a link: there a rail delivers what it is asked for, and what was measured
+//! drifts.)
 //!
 //! What a rail delivers is measured while something is outstanding on it: bytes answered for, by the time
 //! that they took, with more weight on what is recent.
