@@ -83,8 +83,8 @@ impl Rails {
         self.up().map(|(at, rail)| (at, wait(rail))).min_by(|a, b| a.1.total_cmp(&b.1)).map(|(at, _)| at)
     }
 
-    /// Returns true if a rail is to take a request of this many bytes, of `left` bytes of requests that nobody
-    /// has taken: unless another would be done with all of them sooner than this one with the request.
+    /// Returns true if a rail is to take a request of this many bytes, out of requests of `left` bytes that
+    /// nobody has taken: unless another would be done with all of them sooner than this one with the request.
     pub(crate) fn takes(&self, at: usize, now: Duration, bytes: u64, left: u64) -> bool {
         let best = self.best();
         let done = |rail: &Rail, bytes: u64| {
