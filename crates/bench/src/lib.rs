@@ -28,6 +28,7 @@ pub mod markdown;
 mod measure;
 mod memory;
 mod open;
+pub mod plain;
 pub mod plot;
 pub mod predict;
 pub mod promises;

@@ -34,6 +34,7 @@ use crate::operate::drive_cmd;
 use crate::operate::heal;
 use crate::operate::jobs;
 use crate::operate::manager_cmd;
+use crate::operate::rails;
 use crate::operate::rebalance;
 use crate::operate::rebuild;
 use crate::operate::scrub;
@@ -149,6 +150,7 @@ async fn command(command: Command, cluster: Option<&Path>, report: Report) -> Re
         Command::Down(down) => down::run(down, cluster, report).await,
         Command::Status { jobs: true, .. } => jobs::run(cluster, report).await,
         Command::Status { reservations: true, .. } => reserve::status(cluster, report).await,
+        Command::Status { rails: true, .. } => rails::run(cluster, report).await,
         Command::Status { .. } => status::run(cluster, report).await,
         Command::Df => df::run(cluster, report).await,
         Command::Cp(cp) => copy::run(cp, cluster, report).await,

@@ -12,6 +12,7 @@ pub(crate) mod layout;
 pub(crate) mod manager_cmd;
 pub(crate) mod qualify;
 pub(crate) mod quota;
+pub(crate) mod rails;
 pub(crate) mod rebalance;
 pub(crate) mod rebuild;
 pub(crate) mod relayout;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use braid_layout::ClientId;
 use braid_transport::{Limits, SHARED_PAYLOAD_BYTES_MAX};
-use braid_wire::control::{ControlReply, ControlRequest};
+use braid_wire::control::{ControlReply, ControlRequest, DriveRow};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::analysis::Recorder;
@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::later::Later;
 use crate::peers::control::Control;
 use crate::peers::credit::{Caller, Credits, LinkCredit};
+use crate::peers::dealing::{RailSeen, RailUse};
 use crate::peers::drive_requests::InFlightLimit;
 use crate::peers::drives::Drives;
 use crate::peers::renewals::Renewals;
@@ -156,6 +157,18 @@ impl Client {
     /// Bytes sent to drives so far, over all sessions: frames' headers, capabilities, MACs and payloads.
     pub fn sent_bytes(&self) -> u64 {
         self.paths.drives.sent_bytes()
+    }
+
+    /// The rails of drives that were used so far, by drive and in the order in which the drive names them.
+    /// Handles with a reserved rate have connections of their own, which are not among them.
+    pub fn rails(&self) -> Vec<RailUse> {
+        self.paths.drives.rails()
+    }
+
+    /// Calls these drives on each of their rails, all at once; the answers are in the drives' order, and in
+    /// that of their addresses. Waits `limits.connect` for a connection, and as long for the drive's hello.
+    pub async fn see_rails(&self, drives: &[DriveRow]) -> Vec<Vec<RailSeen>> {
+        self.paths.drives.see_rails(drives).await
     }
 
     /// Sends a request to the manager; `subject` names it in errors.

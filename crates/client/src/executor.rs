@@ -480,7 +480,7 @@ async fn ask_drives(
                 Some(grant) => {
                     let drives = &handle.client.paths.drives;
                     let limit = handle.client.in_flight_limit(caller);
-                    request_all(drives, target.drive, &target.address, grant, limit, items).await
+                    request_all(drives, target.drive, &target.addresses, grant, limit, items).await
                 }
                 None => {
                     vec![Err(Failure::Lost("the column is out of the file's set".to_owned())); items.len()]

@@ -370,7 +370,7 @@ impl Handle {
     /// Columns of the segment that should not be read now, because of notes on their drives.
     pub(crate) fn avoided(&self, view: &FileView, segment: usize) -> ColumnMask {
         let columns = view.segments[segment].columns.iter();
-        let noted = |column: &ColumnView| self.client.paths.drives.avoid(column.drive, &column.address);
+        let noted = |column: &ColumnView| self.client.paths.drives.avoid(column.drive, &column.addresses);
         (0..).map(Column).zip(columns).filter(|(_, c)| noted(c)).map(|(column, _)| column).collect()
     }
 

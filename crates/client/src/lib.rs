@@ -62,6 +62,7 @@ pub use naming::room::Room;
 pub use naming::snapshots::Buffered;
 pub use open::OpenOptions;
 pub use peers::credit::LinkCredit;
+pub use peers::dealing::{RailSeen, RailUse, Reached};
 pub use peers::watch::Watching;
 pub use sequential::{ReadAhead, Sequential};
 pub use show_rate::show_rate;

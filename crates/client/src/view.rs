@@ -7,6 +7,7 @@ use braid_layout::{
     Segment, Version, VolumeId,
 };
 use braid_plan::{Health, Target};
+use braid_wire::Addresses;
 use braid_wire::control::{
     ByteRange, DriveState, EntryKind, Grant, HandlePromise, Opened, SegmentRow, StatRow,
 };
@@ -63,7 +64,7 @@ pub(crate) struct SegmentView {
 pub(crate) struct ColumnView {
     pub(crate) drive: DriveId,
     pub(crate) name: String,
-    pub(crate) address: String,
+    pub(crate) addresses: Addresses,
     /// The manager has not heard from the drive lately.
     pub(crate) listed_away: bool,
     /// Absent if the column is out.
@@ -190,7 +191,7 @@ impl SegmentView {
         let columns = row.columns.iter().zip(grants).map(|(column, grant)| ColumnView {
             drive: column.drive,
             name: column.drive_name.clone(),
-            address: column.address.clone(),
+            addresses: column.addresses.clone(),
             listed_away: column.state != DriveState::Up,
             grant,
         });

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use braid_layout::ClusterId;
 use braid_transport::{Mismatch, TransportError};
+use braid_wire::addresses::BadAddresses;
 
 /// Error that keeps a drive from starting, or stops it.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +44,20 @@ pub enum DriveError {
     /// The manager's address was never given.
     #[error("the manager's address is not known: give it with --manager")]
     NoManager,
+    /// The addresses are no list of rails.
+    #[error("the drive's addresses: {0}")]
+    Rails(BadAddresses),
+    /// Not each address to listen on has one that others are told.
+    #[error(
+        "the drive listens on {listen} addresses, and {advertise} are told to others: give an address to advertise for \
+         each, in the same order, or none"
+    )]
+    Advertised {
+        /// Number of addresses to listen on.
+        listen: usize,
+        /// Number of addresses that others are told.
+        advertise: usize,
+    },
     /// The requested capacity is less than a store needs.
     #[error("a capacity of {asked} bytes is too small: a drive needs at least {min} bytes")]
     Capacity {

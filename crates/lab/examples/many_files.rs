@@ -231,7 +231,7 @@ fn drive_record(n: u64) -> DriveRecord {
         master: Key::new([1; 32]),
         confirmed: true,
         replaced_by: DriveId(0),
-        address: String::new(),
+        addresses: "".into(),
         host: String::new(),
         rack: String::new(),
         directory: String::new(),

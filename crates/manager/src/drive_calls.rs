@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use braid_layout::{ClusterId, DriveId};
 use braid_transport::{DriveSession, Limits, TransportError};
-use braid_wire::Refusal;
 use braid_wire::control::Grant;
 use braid_wire::data::{DriveReply, DriveRequest};
+use braid_wire::{Addresses, Refusal};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -49,7 +49,7 @@ struct Pool {
     queue: Semaphore,
     /// Limits the calls in progress.
     calls: Semaphore,
-    idle: Mutex<Vec<(String, DriveSession)>>,
+    idle: Mutex<Vec<DriveSession>>,
 }
 
 impl DriveCalls {
@@ -69,18 +69,18 @@ impl DriveCalls {
     pub async fn call(
         &self,
         drive: DriveId,
-        address: &str,
+        addresses: &Addresses,
         grant: &Grant,
         request: &DriveRequest,
     ) -> Result<DriveReply, CallError> {
-        self.call_with(drive, address, grant, request, &[]).await
+        self.call_with(drive, addresses, grant, request, &[]).await
     }
 
     /// Sends one request with its payload, as [`DriveCalls::call`] does.
     pub async fn call_with(
         &self,
         drive: DriveId,
-        address: &str,
+        addresses: &Addresses,
         grant: &Grant,
         request: &DriveRequest,
         payload: &[&[u8]],
@@ -89,7 +89,7 @@ impl DriveCalls {
         let Ok(_place) = pool.queue.try_acquire() else {
             return Err(CallError::Unreachable("too many calls wait for it".to_owned()));
         };
-        let call = self.call_in_turn(&pool, drive, address, grant, request, payload);
+        let call = self.call_in_turn(&pool, drive, addresses, grant, request, payload);
         timeout(self.call_wait, call).await.unwrap_or_else(|_| Err(self.too_late()))
     }
 
@@ -97,35 +97,36 @@ impl DriveCalls {
         &self,
         pool: &Pool,
         drive: DriveId,
-        address: &str,
+        addresses: &Addresses,
         grant: &Grant,
         request: &DriveRequest,
         payload: &[&[u8]],
     ) -> Result<DriveReply, CallError> {
         let _turn = pool.calls.acquire().await.map_err(|_| CallError::Unreachable("closing".to_owned()))?;
-        if let Some(mut session) = pool.take(address) {
+        if let Some(mut session) = pool.take(addresses) {
             match session.call(grant, request, payload).await {
                 Ok((reply, _)) => {
-                    pool.keep(address, session);
+                    pool.keep(session);
                     return Ok(reply);
                 }
                 Err(TransportError::Refusal(refusal)) => {
-                    pool.keep(address, session);
+                    pool.keep(session);
                     return Err(CallError::Refused(refusal));
                 }
                 Err(_) => {}
             }
         }
-        let mut session =
-            DriveSession::connect(address, drive, self.cluster, &self.limits).await.map_err(call_error)?;
+        let mut session = DriveSession::connect_first(addresses, drive, self.cluster, &self.limits)
+            .await
+            .map_err(call_error)?;
         match session.call(grant, request, payload).await {
             Ok((reply, _)) => {
-                pool.keep(address, session);
+                pool.keep(session);
                 Ok(reply)
             }
             Err(error) => {
                 if matches!(error, TransportError::Refusal(_)) {
-                    pool.keep(address, session);
+                    pool.keep(session);
                 }
                 Err(call_error(error))
             }
@@ -138,7 +139,7 @@ impl DriveCalls {
     pub async fn call_all(
         &self,
         drive: DriveId,
-        address: &str,
+        addresses: &Addresses,
         requests: &[(Grant, DriveRequest)],
     ) -> Vec<Result<DriveReply, CallError>> {
         let pool = self.pool(drive);
@@ -146,7 +147,7 @@ impl DriveCalls {
         outcomes.resize_with(requests.len(), || None);
         let ended = match pool.queue.try_acquire() {
             Ok(_place) => {
-                let calls = self.call_all_in_turn(&pool, drive, address, requests, &mut outcomes);
+                let calls = self.call_all_in_turn(&pool, drive, addresses, requests, &mut outcomes);
                 timeout(self.call_wait, calls).await.unwrap_or_else(|_| Err(self.too_late()))
             }
             Err(_) => Err(CallError::Unreachable("too many calls wait for it".to_owned())),
@@ -159,21 +160,22 @@ impl DriveCalls {
         &self,
         pool: &Pool,
         drive: DriveId,
-        address: &str,
+        addresses: &Addresses,
         requests: &[(Grant, DriveRequest)],
         outcomes: &mut [Option<Result<DriveReply, CallError>>],
     ) -> Result<(), CallError> {
         let _turn = pool.calls.acquire().await.map_err(|_| CallError::Unreachable("closing".to_owned()))?;
-        if let Some(mut session) = pool.take(address)
+        if let Some(mut session) = pool.take(addresses)
             && exchange(&mut session, requests, outcomes).await.is_ok()
         {
-            pool.keep(address, session);
+            pool.keep(session);
             return Ok(());
         }
-        let mut session =
-            DriveSession::connect(address, drive, self.cluster, &self.limits).await.map_err(call_error)?;
+        let mut session = DriveSession::connect_first(addresses, drive, self.cluster, &self.limits)
+            .await
+            .map_err(call_error)?;
         exchange(&mut session, requests, outcomes).await.map_err(call_error)?;
-        pool.keep(address, session);
+        pool.keep(session);
         Ok(())
     }
 
@@ -182,8 +184,8 @@ impl DriveCalls {
     }
 
     /// Checks that the drive answers: its hello is the proof.
-    pub async fn probe(&self, drive: DriveId, address: &str) -> Result<(), CallError> {
-        DriveSession::connect(address, drive, self.cluster, &self.limits)
+    pub async fn probe(&self, drive: DriveId, addresses: &Addresses) -> Result<(), CallError> {
+        DriveSession::connect_first(addresses, drive, self.cluster, &self.limits)
             .await
             .map(|_| ())
             .map_err(call_error)
@@ -204,16 +206,16 @@ impl DriveCalls {
 
 impl Pool {
     /// Takes an idle session. Sessions to an earlier address of the drive are dropped.
-    fn take(&self, address: &str) -> Option<DriveSession> {
+    fn take(&self, addresses: &Addresses) -> Option<DriveSession> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(|(to, _)| to == address);
-        idle.pop().map(|(_, session)| session)
+        idle.retain(|session| addresses.iter().any(|address| address == session.address()));
+        idle.pop()
     }
 
-    fn keep(&self, address: &str, session: DriveSession) {
+    fn keep(&self, session: DriveSession) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < CALLS_PER_DRIVE {
-            idle.push((address.to_owned(), session));
+            idle.push(session);
         }
     }
 }
@@ -278,7 +280,7 @@ mod tests {
     #[tokio::test]
     async fn calls_to_a_mute_drive_fail_together_and_at_once_beyond_the_queue() {
         let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = mute.local_addr().unwrap().to_string();
+        let address = Addresses::from(mute.local_addr().unwrap().to_string());
         let reach = DriveCalls { call_wait: Duration::from_millis(300), ..DriveCalls::new(ClusterId(1)) };
         let reach = Arc::new(reach);
         let drive = DriveId(2);
@@ -311,7 +313,7 @@ mod tests {
     #[tokio::test]
     async fn of_calls_made_together_each_has_an_outcome() {
         let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = mute.local_addr().unwrap().to_string();
+        let address = Addresses::from(mute.local_addr().unwrap().to_string());
         let calls = DriveCalls { call_wait: Duration::from_millis(300), ..DriveCalls::new(ClusterId(1)) };
         let drive = DriveId(2);
         let grant = grants::for_drive(&Key::new([3; 32]), drive, u64::MAX);

@@ -99,7 +99,9 @@ pub(crate) struct Cluster {
 pub(crate) struct Drive {
     name: String,
     state: String,
+    /// The first of the drive's addresses.
     address: String,
+    addresses: Vec<String>,
     host: String,
     capacity_bytes: u64,
     used_bytes: u64,
@@ -129,7 +131,8 @@ impl From<DriveRow> for Drive {
         Drive {
             state: format!("{:?}", row.state).to_lowercase(),
             name: row.name,
-            address: row.address,
+            address: row.addresses.iter().next().unwrap_or_default().to_owned(),
+            addresses: row.addresses.iter().map(str::to_owned).collect(),
             host: row.host,
             capacity_bytes: row.capacity_bytes,
             used_bytes: row.used_bytes,

@@ -148,6 +148,7 @@ impl Measured {
                 drives: self.drives,
                 drives_per_host: 1,
                 rails: 1,
+                rail_percents: Vec::new(),
                 down: Vec::new(),
             },
             files: self.files.clone(),

@@ -10,7 +10,14 @@ pub(crate) fn small() -> Spec {
         title: String::new(),
         seed: 1,
         run: Run::default(),
-        cluster: Cluster { clients: 1, drives: 1, drives_per_host: 1, rails: 1, down: Vec::new() },
+        cluster: Cluster {
+            clients: 1,
+            drives: 1,
+            drives_per_host: 1,
+            rails: 1,
+            rail_percents: Vec::new(),
+            down: Vec::new(),
+        },
         files: Files {
             count: 1,
             size: Bytes(1 << 20),

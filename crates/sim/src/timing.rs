@@ -79,6 +79,7 @@ fn spec(segment: &Segment, parts: &CostModel, seed: u64) -> Spec {
             drives: u32::from(shape.width()),
             drives_per_host: 1,
             rails: 1,
+            rail_percents: Vec::new(),
             down: Vec::new(),
         },
         files: Files {

@@ -57,7 +57,12 @@ pub(crate) struct Cluster {
     pub(crate) is_older: bool,
     /// A drive whose disk lies. The drive and the manager are left alone, so that the lie can be found out.
     pub(crate) guarded: Option<HostId>,
+    /// Draws the rails that are cut, if each drive has two.
+    pub(crate) rails: Option<Random>,
 }
+
+/// Ports of a drive's rails; most drives have the first alone.
+const RAIL_PORTS: [u16; 2] = [7000, 7001];
 
 /// A host with a drive.
 pub(crate) struct DriveHost {
@@ -91,7 +96,21 @@ impl Cluster {
             manager_back_ms: None,
             is_older: false,
             guarded: None,
+            rails: None,
         }
+    }
+
+    /// Cuts one rail of a drive, chosen at random, if drives have two. Returns true if one was cut.
+    pub(crate) fn sever_rail(&mut self, world: &World) -> bool {
+        let Some(random) = &mut self.rails else { return false };
+        let Some(drive) = random.one(&self.drives.iter().map(|drive| drive.host).collect::<Vec<_>>()) else {
+            return false;
+        };
+        let Some(port) = random.one(&RAIL_PORTS) else { return false };
+        world.net.sever((world.ip(drive), port).into());
+        world.trace.event(format!("rail {port} of {} is cut", world.name(drive)));
+        world.trace.count("rails cut");
+        true
     }
 
     /// Returns true if nothing may happen to this host now.
@@ -193,7 +212,9 @@ impl Cluster {
         config.token = Some(contact.join_token);
         config.name = Some(drive.name.clone());
         config.host = Some(format!("host-{}", drive.name));
-        config.advertise = Some(format!("{}:7000", world.ip(drive.host)));
+        let ports = if self.rails.is_some() { &RAIL_PORTS[..] } else { &RAIL_PORTS[..1] };
+        config.listen = ports.iter().map(|port| format!("0.0.0.0:{port}")).collect();
+        config.advertise = ports.iter().map(|port| format!("{}:{port}", world.ip(drive.host))).collect();
         config.settings.segment_bytes = Some(1 << 20);
         config.settings.medium = Some(Arc::new(Mounted(Arc::clone(&drive.disk))));
         let (tell, told) = oneshot::channel();

@@ -109,9 +109,9 @@ impl Nemesis {
             50..60 => self.pause(world, cluster, clients),
             60..72 => self.partition(world, cluster, clients),
             72..80 => self.slow(world, cluster, clients),
-            80..88 => self.cut_connections(world),
+            80..88 => self.cut_connections(world, cluster),
             88..97 if self.kind == Kind::Damage => self.rot(world, cluster),
-            88..92 => self.cut_connections(world),
+            88..92 => self.cut_connections(world, cluster),
             _ if self.kind == Kind::Away => self.cut_all_power(world, cluster),
             _ if self.goes_back => self.go_back(world, cluster),
             _ => self.rot(world, cluster),
@@ -263,7 +263,12 @@ impl Nemesis {
         self.heal_ms = Some(self.heal_ms.unwrap_or(0).max(world.now_ms() + time_ms));
     }
 
-    fn cut_connections(&mut self, world: &World) {
+    /// Cuts some connections, and where drives have two rails also one of those, for a while.
+    fn cut_connections(&mut self, world: &World, cluster: &mut Cluster) {
+        if cluster.sever_rail(world) {
+            let time_ms = 200 + self.random.below(TROUBLE_MS);
+            self.heal_ms = Some(self.heal_ms.unwrap_or(0).max(world.now_ms() + time_ms));
+        }
         let count = 1 + self.random.below(4);
         for _ in 0..count {
             if world.net.cut() {

@@ -45,6 +45,8 @@ struct State {
     attempts: BTreeMap<u64, Attempt>,
     down: BTreeSet<IpAddr>,
     blocked: BTreeSet<(IpAddr, IpAddr)>,
+    /// Addresses to and from which nothing passes: rails that are cut.
+    severed: BTreeSet<SocketAddr>,
     /// Greatest extra delay of each direction, in milliseconds.
     slow: BTreeMap<(IpAddr, IpAddr), u64>,
     /// True if something was sent since the last call of [`Net::is_busy`].
@@ -106,6 +108,7 @@ impl Net {
             attempts: BTreeMap::new(),
             down: BTreeSet::new(),
             blocked: BTreeSet::new(),
+            severed: BTreeSet::new(),
             slow: BTreeMap::new(),
             busy: false,
         })))
@@ -130,6 +133,11 @@ impl Net {
         self.lock().blocked.insert((from, to));
     }
 
+    /// Lets nothing pass to this address of a host, nor from it.
+    pub(crate) fn sever(&self, address: SocketAddr) {
+        self.lock().severed.insert(address);
+    }
+
     /// Delays all that goes from one host to another, by at most this much more.
     pub(crate) fn slow(&self, from: IpAddr, to: IpAddr, delay_ms: u64) {
         self.lock().slow.insert((from, to), delay_ms);
@@ -139,13 +147,14 @@ impl Net {
     pub(crate) fn heal(&self) {
         let mut state = self.lock();
         state.blocked.clear();
+        state.severed.clear();
         state.slow.clear();
     }
 
     /// Returns true if no link is blocked or slow.
     pub(crate) fn is_sound(&self) -> bool {
         let state = self.lock();
-        state.blocked.is_empty() && state.slow.is_empty()
+        state.blocked.is_empty() && state.severed.is_empty() && state.slow.is_empty()
     }
 
     /// Cuts one of the connections, chosen at random, somewhere in its bytes in flight. Returns false if
@@ -177,9 +186,8 @@ impl Net {
     /// Returns true if anything was sent since the last call, or is in flight and can arrive.
     pub(crate) fn is_busy(&self) -> bool {
         let mut state = self.lock();
-        let on_its_way = |pipe: &Pipe, state: &State| {
-            !pipe.flight.is_empty() && !state.is_cut_off(pipe.from.ip(), pipe.to.ip())
-        };
+        let on_its_way =
+            |pipe: &Pipe, state: &State| !pipe.flight.is_empty() && !state.is_cut_off_at(pipe.from, pipe.to);
         let mut flying = state.flying.iter().filter_map(|id| state.pipes.get(id));
         let flies = flying.any(|pipe| on_its_way(pipe, &state));
         std::mem::take(&mut state.busy) || flies
@@ -254,6 +262,11 @@ impl State {
         self.down.contains(&to) || self.blocked.contains(&(from, to))
     }
 
+    fn is_cut_off_at(&self, from: SocketAddr, to: SocketAddr) -> bool {
+        let is_severed = self.severed.contains(&from) || self.severed.contains(&to);
+        is_severed || self.is_cut_off(from.ip(), to.ip())
+    }
+
     fn reset(&mut self, id: u64, wakers: &mut Vec<Waker>) {
         if let Some(pipe) = self.pipes.get_mut(&id) {
             pipe.reset = true;
@@ -265,7 +278,7 @@ impl State {
     /// Delivers everything that has arrived on one pipe.
     fn bring(&mut self, id: u64, wakers: &mut Vec<Waker>) {
         let Some(pipe) = self.pipes.get(&id) else { return };
-        if self.is_cut_off(pipe.from.ip(), pipe.to.ip()) {
+        if self.is_cut_off_at(pipe.from, pipe.to) {
             return;
         }
         let now_ms = self.now_ms;
@@ -302,7 +315,8 @@ impl State {
             .filter(|(_, attempt)| {
                 let from = attempt.from;
                 let to = attempt.to.ip();
-                !self.is_cut_off(from, to) && !self.is_cut_off(to, from)
+                let is_severed = self.severed.contains(&attempt.to);
+                !is_severed && !self.is_cut_off(from, to) && !self.is_cut_off(to, from)
             })
             .map(|(&id, _)| id)
             .collect();

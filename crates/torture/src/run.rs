@@ -40,6 +40,8 @@ const RELAID: u64 = 40;
 const TURNED: u64 = 30;
 /// Percentage of runs in which snapshots are made.
 const SNAPPED: u64 = 30;
+/// Percentage of runs in which each drive has two rails, of which single ones are cut.
+const RAILED: u64 = 30;
 /// Percentage of runs with a quota.
 const BOUNDED: u64 = 30;
 /// Percentage of runs in which data rates are reserved for files.
@@ -168,6 +170,8 @@ fn with_clients(seed: u64, trace: &Trace) -> (Option<String>, u64, u64) {
     }
     run.relayer = relayer.map(|random| (run.site.world.add_host("relayer"), random));
     run.ills = ills;
+    let mut railed = Random::new(seed ^ 0x7261_696c_7300);
+    run.site.cluster.rails = railed.percent(RAILED).then_some(railed);
     let mut disk = Random::new(seed ^ 0x6d64_6973_6b73);
     run.manager_disk = disk.percent(MANAGER_DISK_ILL).then(|| ManagerDisk::new(disk));
     let failure = run.go(operator).err().or_else(|| run.model.failure());

@@ -2,16 +2,22 @@
 //! answers requests as they are done, not in the order in which they came.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
 
 use braid_layout::{ClusterId, DriveId};
+use braid_wire::Addresses;
 use braid_wire::control::Grant;
 use braid_wire::data::{Address, DriveReply, DriveRequest, GetAttributes, PeerRole, ReplyHead};
 use braid_wire::frame::FrameHeader;
 use braid_wire::seal::{self, Asked, ReplyError};
 use bytes::BufMut;
+use tokio::time::timeout;
 
 use crate::bodies::STRANGER_BODY_BYTES_MAX;
 use crate::error::{Result, TransportError};
@@ -21,6 +27,9 @@ use crate::net::{ReadHalf, WriteHalf};
 use crate::receiver::Receiver;
 use crate::sender::Sender;
 use crate::stream::Stream;
+
+/// Time after which the next address of a drive is tried too, if the one before has not answered yet.
+pub const NEXT_RAIL: Duration = Duration::from_millis(200);
 
 /// Maximum number of unanswered requests on one session.
 const ASKED_MAX: usize = 1024;
@@ -120,6 +129,59 @@ impl DriveSession {
         };
         let answers = Answers { receiver, limits: *limits, unanswered };
         Ok(DriveSession { drive: expect, link, asker, answers })
+    }
+
+    /// Connects to the drive at the first of its addresses that answers. They are tried in their order, each
+    /// [`NEXT_RAIL`] after the one before, or as soon as that one has failed; the wait is at most
+    /// `limits.connect` for each of both steps of the last. If none answers, the error is that of the first,
+    /// or says that another peer is at one of them.
+    pub async fn connect_first(
+        addresses: &Addresses,
+        expect: DriveId,
+        cluster: ClusterId,
+        limits: &Limits,
+    ) -> Result<DriveSession> {
+        let mut tries: Vec<Pin<Box<dyn Future<Output = Result<DriveSession>> + Send + '_>>> = Vec::new();
+        let mut left = addresses.iter();
+        let mut failed: Option<TransportError> = None;
+        loop {
+            match left.next() {
+                Some(address) => {
+                    tries.push(Box::pin(DriveSession::connect(address, expect, cluster, limits)));
+                }
+                None if tries.is_empty() => {
+                    return Err(failed.unwrap_or_else(|| TransportError::Connect {
+                        address: format!("drive {}", expect.short()),
+                        source: std::io::Error::new(std::io::ErrorKind::NotFound, "no address is known"),
+                    }));
+                }
+                None => {}
+            }
+            let ended = poll_fn(|context| {
+                for at in 0..tries.len() {
+                    if let Poll::Ready(tried) = tries[at].as_mut().poll(context) {
+                        drop(tries.swap_remove(at));
+                        return Poll::Ready(tried);
+                    }
+                }
+                Poll::Pending
+            });
+            // After the last address nothing is to be begun.
+            let pause = if left.clone().next().is_some() { NEXT_RAIL } else { Duration::MAX };
+            match timeout(pause, ended).await {
+                Ok(Ok(session)) => return Ok(session),
+                Ok(Err(error)) => {
+                    let tells_more = matches!(error, TransportError::WrongPeer { .. });
+                    failed = if tells_more { Some(error) } else { failed.or(Some(error)) };
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// The address that was connected to.
+    pub fn address(&self) -> &str {
+        self.asker.sender.address()
     }
 
     /// The drive at the other end.

@@ -46,7 +46,7 @@ pub use control_peer::{Asked, ControlPeer};
 pub use control_session::{ControlSession, Credentials};
 pub use credit::{Credit, Credits, Turn};
 pub use descriptors::raise_descriptors;
-pub use drive_session::{Answer, Answers, Asker, DriveSession};
+pub use drive_session::{Answer, Answers, Asker, DriveSession, NEXT_RAIL};
 pub use error::{Mismatch, Result, TransportError};
 pub use hello::challenge;
 pub use limits::Limits;

@@ -82,17 +82,16 @@ impl Listening {
         }
     }
 
-    pub(crate) async fn accept(&self) -> io::Result<(Socket, SocketAddr)> {
+    pub(crate) fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<(Socket, SocketAddr)>> {
         match self {
             Listening::Tcp(listener) => {
-                listener.accept().await.map(|(stream, peer)| (Socket::Tcp(stream), peer))
+                listener.poll_accept(context).map_ok(|(stream, peer)| (Socket::Tcp(stream), peer))
             }
             #[cfg(feature = "simulated")]
-            Listening::Simulated(listener) => {
-                let socket = std::future::poll_fn(|context| listener.poll_accept(context)).await?;
+            Listening::Simulated(listener) => listener.poll_accept(context).map_ok(|socket| {
                 let peer = socket.peer;
-                Ok((Socket::Simulated(socket), peer))
-            }
+                (Socket::Simulated(socket), peer)
+            }),
         }
     }
 }

@@ -4,6 +4,8 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
@@ -62,11 +64,13 @@ pub struct LinkBounds {
     pub unsent_bytes: u32,
 }
 
-/// Accepts a bounded number of connections.
+/// Accepts a bounded number of connections, on one address or on several: the bounds are of all together.
 #[derive(Debug)]
 pub struct Listener {
-    inner: Listening,
-    address: SocketAddr,
+    /// The sockets with their addresses; at least one.
+    inner: Vec<(Listening, SocketAddr)>,
+    /// The socket that is asked first for the next connection: each in its turn.
+    first: AtomicUsize,
     limits: Limits,
     connections: Arc<Semaphore>,
     strangers: ConnectionSlots,
@@ -117,27 +121,66 @@ impl Listener {
 
     /// Listens on `address` with the given limits and capacity.
     pub async fn bind_with(address: &str, limits: Limits, capacity: Capacity) -> Result<Listener> {
-        let failed = |source: io::Error| match source.kind() {
-            io::ErrorKind::AddrInUse => TransportError::InUse { address: address.to_owned() },
-            _ => TransportError::Bind { address: address.to_owned(), source },
-        };
-        let inner = Listening::bind(address).await.map_err(failed)?;
-        let local = inner.local_addr().map_err(failed)?;
+        Listener::bind_all(&[address], limits, capacity).await
+    }
+
+    /// Listens on all of `addresses`, at least one, with the given limits and capacity.
+    pub async fn bind_all(
+        addresses: &[impl AsRef<str>],
+        limits: Limits,
+        capacity: Capacity,
+    ) -> Result<Listener> {
         let link = capacity.link;
-        if let Some(bounds) = &link {
-            inner.set_receive_buffer(bounds.window_bytes).map_err(failed)?;
+        let mut inner = Vec::with_capacity(addresses.len());
+        for address in addresses.iter().map(AsRef::as_ref) {
+            let failed = |source: io::Error| match source.kind() {
+                io::ErrorKind::AddrInUse => TransportError::InUse { address: address.to_owned() },
+                _ => TransportError::Bind { address: address.to_owned(), source },
+            };
+            let socket = Listening::bind(address).await.map_err(failed)?;
+            let local = socket.local_addr().map_err(failed)?;
+            if let Some(bounds) = &link {
+                socket.set_receive_buffer(bounds.window_bytes).map_err(failed)?;
+            }
+            inner.push((socket, local));
         }
+        if inner.is_empty() {
+            let source = io::Error::new(io::ErrorKind::InvalidInput, "no address is given");
+            return Err(TransportError::Bind { address: String::new(), source });
+        }
+        let first = AtomicUsize::new(0);
         let connections = Arc::new(Semaphore::new(capacity.connections.clamp(1, Semaphore::MAX_PERMITS)));
         let strangers = ConnectionSlots::new(capacity.strangers, GivesWay::Anyone);
         let bodies = Bodies::new();
         let full = capacity.full;
         let refused = Seldom::default();
-        Ok(Listener { inner, address: local, limits, connections, strangers, bodies, full, link, refused })
+        Ok(Listener { inner, first, limits, connections, strangers, bodies, full, link, refused })
     }
 
-    /// The address that the listener listens on.
+    /// The first address that the listener listens on.
     pub fn local_address(&self) -> SocketAddr {
-        self.address
+        self.inner[0].1
+    }
+
+    /// All addresses that the listener listens on, in the order in which they were asked for.
+    pub fn local_addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        self.inner.iter().map(|(_, address)| *address)
+    }
+
+    /// The next connection of any socket, and the address of that socket.
+    async fn next(&self) -> (io::Result<(Socket, SocketAddr)>, SocketAddr) {
+        std::future::poll_fn(|context| {
+            let first = self.first.load(Ordering::Relaxed);
+            for at in (0..self.inner.len()).map(|at| (first + at) % self.inner.len()) {
+                let (socket, address) = &self.inner[at];
+                if let Poll::Ready(accepted) = socket.poll_accept(context) {
+                    self.first.store(at + 1, Ordering::Relaxed);
+                    return Poll::Ready((accepted, *address));
+                }
+            }
+            Poll::Pending
+        })
+        .await
     }
 
     /// The next connection. It is unauthenticated: it may be displaced by a newer one, and has `limits.proof`
@@ -147,11 +190,12 @@ impl Listener {
     /// An error means that the system lacks a resource (descriptors, memory): wait a little and call again.
     pub async fn accept(&self) -> Result<Stream> {
         loop {
-            let (inner, peer) = match self.inner.accept().await {
+            let (accepted, address) = self.next().await;
+            let (inner, peer) = match accepted {
                 Ok(accepted) => accepted,
                 // The peer left before it was accepted.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
-                Err(source) => return Err(TransportError::io(&self.address.to_string(), source)),
+                Err(source) => return Err(TransportError::io(&address.to_string(), source)),
             };
             let Ok(slot) = Arc::clone(&self.connections).try_acquire_owned() else {
                 if let Some(left_out) = self.refused.due(Holder::at(peer.ip())) {
@@ -315,7 +359,8 @@ mod tests {
         for link in [Some(bounds), None] {
             let capacity = Capacity { link, ..Capacity::default() };
             let listener = Listener::bind_with("127.0.0.1:0", Limits::default(), capacity).await.unwrap();
-            let (_peer, accepted) = tokio::join!(TcpStream::connect(listener.address), listener.accept());
+            let (_peer, accepted) =
+                tokio::join!(TcpStream::connect(listener.local_address()), listener.accept());
             let stream = accepted.unwrap();
             let socket = SockRef::from(stream.inner.as_tcp().unwrap());
             let is_bounded = socket.recv_buffer_size().unwrap() == 2 * bounds.window_bytes

@@ -1,7 +1,8 @@
 //! The messages between peers: framing ([`frame`]), the field codec ([`codec`]), messages with drives
 //! ([`data`]) and with the manager ([`control`]), refusals ([`refusal`]), capabilities and keys
-//! ([`capability`]), the MACs of requests and replies ([`seal`]), the checks of a drive ([`authorise`]) and
-//! the state that it keeps of a connection ([`session`]), tokens ([`token`]).
+//! ([`capability`]), the addresses of a drive ([`addresses`]), the MACs of requests and replies ([`seal`]),
+//! the checks of a drive ([`authorise`]) and the state that it keeps of a connection ([`session`]), tokens
+//! ([`token`]).
 //!
 //! The crate is pure: it turns bytes into values and values into bytes. It owns no socket, no clock and no
 //! source of randomness; callers pass nonces and challenges in. `docs/format-wire.md` documents the format,
@@ -11,6 +12,7 @@
 
 #[macro_use]
 pub mod codec;
+pub mod addresses;
 pub mod authorise;
 pub mod capability;
 pub mod checksum;
@@ -22,6 +24,7 @@ pub mod seal;
 pub mod session;
 pub mod token;
 
+pub use addresses::Addresses;
 pub use capability::{Capability, Key, Mac, Rights};
 pub use codec::{DecodeError, Record, Wire};
 pub use frame::{FrameError, FrameHeader};

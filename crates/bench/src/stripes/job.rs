@@ -116,7 +116,7 @@ pub enum Work {
 }
 
 /// The result of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Done {
     /// Bytes that the job wrote or read.
     pub bytes: u64,
@@ -124,6 +124,8 @@ pub struct Done {
     pub seconds: f64,
     /// Bytes that the job's sessions sent to drives.
     pub sent_bytes: u64,
+    /// Bytes that came through on each rail: on the first of all drives, on the second, and so on.
+    pub rail_bytes: Vec<u64>,
 }
 
 /// One request: its offset in the file, and that of its bytes in memory.
@@ -205,10 +207,27 @@ impl Worker {
     }
 }
 
+/// Bytes that each rail has carried so far, over all drives.
+fn rail_bytes(client: &Client) -> Vec<u64> {
+    let mut all = Vec::new();
+    let mut at = 0;
+    let mut before = None;
+    for rail in client.rails() {
+        at = if before == Some(rail.drive) { at + 1 } else { 0 };
+        before = Some(rail.drive);
+        if all.len() <= at {
+            all.resize(at + 1, 0);
+        }
+        all[at] += rail.bytes;
+    }
+    all
+}
+
 impl Prepared {
     /// Runs the job, with the clock going.
     pub async fn run(&self) -> Result<Done, Error> {
         let sent = self.client.sent_bytes();
+        let before = rail_bytes(&self.client);
         let began = Instant::now();
         match self.way {
             Way::Writes => {
@@ -219,7 +238,10 @@ impl Prepared {
         }
         let seconds = began.elapsed().as_secs_f64();
         let bytes = self.requests.iter().map(|request| request.bytes).sum();
-        Ok(Done { bytes, seconds, sent_bytes: self.client.sent_bytes() - sent })
+        let sent_bytes = self.client.sent_bytes() - sent;
+        let mut rails = rail_bytes(&self.client);
+        rails.iter_mut().zip(before).for_each(|(rail, before)| *rail = rail.saturating_sub(before));
+        Ok(Done { bytes, seconds, sent_bytes, rail_bytes: rails })
     }
 
     /// Closes the job's file.

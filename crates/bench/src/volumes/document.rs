@@ -6,8 +6,8 @@ use super::report::Report;
 use crate::stripes::show_figure;
 
 /// The report in Markdown. `command` is the command line, `when` the date.
-pub fn document(report: &Report, command: &str, when: &str) -> String {
-    let mut text = report.ran.head("Volumes and their drives", command, when, None);
+pub fn document(report: &Report, title: &str, command: &str, when: &str) -> String {
+    let mut text = report.ran.head(title, command, when, None);
     text.push_str("\n| what | found | figure | goal |\n|---|---|---:|---|\n");
     for row in &report.rows {
         let goal = row.show_goal().replace("missed", "**missed**");
@@ -29,10 +29,10 @@ mod tests {
 
     #[test]
     fn a_missed_goal_is_seen() {
-        let mut report = Report::begin(Path::new("/"), true).expect("a directory");
+        let mut report = Report::begin("volumes", Path::new("/"), true).expect("a directory");
         report.rows.push(Row::new("a", "8 of 10", 0.8, Some(Goal::AtLeast(0.9))));
         report.rows.push(Row::new("b", "9 of 10", 0.9, Some(Goal::AtLeast(0.9))));
-        let text = document(&report, "bench", "today");
+        let text = document(&report, "Volumes", "bench", "today");
         assert!(text.contains("| a | 8 of 10 | **0.80** | >= 0.9 **missed** |"), "{text}");
         assert!(text.contains("| b | 9 of 10 | **0.90** | >= 0.9 met |"), "{text}");
     }

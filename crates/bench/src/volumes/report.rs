@@ -38,9 +38,9 @@ pub struct LeftOut {
 }
 
 impl Report {
-    /// A report of a run in `directory` that begins now.
-    pub fn begin(directory: &Path, quick: bool) -> Result<Report, Error> {
-        let ran = Conditions::begin("volumes", directory, quick)?;
+    /// A report of a run of this bench in `directory` that begins now.
+    pub fn begin(bench: &'static str, directory: &Path, quick: bool) -> Result<Report, Error> {
+        let ran = Conditions::begin(bench, directory, quick)?;
         Ok(Report { ran, rows: Vec::new(), left_out: Vec::new() })
     }
 }

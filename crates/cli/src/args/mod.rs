@@ -91,7 +91,7 @@ pub(crate) enum Command {
     Down(Down),
     /// Show the manager, the drives and their states
     #[command(
-        after_help = "Exit 13 if something is at risk; the lines \"at risk\" say what, and the command that mends it.\n\nExamples:\n  braid status\n  braid status --json | jq .well\n  braid status --jobs\n  braid status --reservations"
+        after_help = "Exit 13 if something is at risk; the lines \"at risk\" say what, and the command that mends it.\n\nExamples:\n  braid status\n  braid status --json | jq .well\n  braid status --jobs\n  braid status --reservations\n  braid status --rails"
     )]
     Status {
         /// List the manager's background jobs instead: progress, next round, last error
@@ -100,6 +100,9 @@ pub(crate) enum Command {
         /// List reserved rates instead: promised, delivered, lateness; exit 13 if one is at risk
         #[arg(long, conflicts_with = "jobs")]
         reservations: bool,
+        /// List the addresses of each drive instead, and which of them answer this host
+        #[arg(long, conflicts_with_all = ["jobs", "reservations"])]
+        rails: bool,
     },
     /// Show space: capacity and use of each drive, files of each volume
     Df,

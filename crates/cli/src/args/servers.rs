@@ -110,12 +110,14 @@ pub(crate) struct DriveServe {
     /// A file that holds the join token
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
-    /// The address to listen on; port 0 takes any free port
+    /// The address to listen on; port 0 takes any free port. Again for each further rail, at most 8: clients
+    /// use all that they reach
     #[arg(long, default_value = "127.0.0.1:0", value_name = "HOST:PORT")]
-    pub(crate) listen: String,
-    /// The address that clients connect to, if it differs from --listen
+    pub(crate) listen: Vec<String>,
+    /// The address that clients connect to, if it differs from --listen; one for each --listen, in their
+    /// order
     #[arg(long, value_name = "HOST:PORT")]
-    pub(crate) advertise: Option<String>,
+    pub(crate) advertise: Vec<String>,
     /// The drive's name [default: the name of its directory]
     #[arg(long)]
     pub(crate) name: Option<String>,

@@ -59,6 +59,7 @@ struct ColumnFacts {
     drive: String,
     drive_id: String,
     drive_state: &'static str,
+    /// The addresses of the drive, with commas between.
     address: String,
     object: u64,
     /// `ready`, `joining` (being brought up to date) or `out` (stale).
@@ -97,7 +98,7 @@ fn segment(row: &SegmentRow) -> Segment {
         drive: column.drive_name.clone(),
         drive_id: column.drive.to_string(),
         drive_state: show_state(column.state),
-        address: column.address.clone(),
+        address: column.addresses.to_string(),
         object: column.object.0,
         state: match (row.set.contains(index), row.joining.contains(index)) {
             (false, _) => "out",

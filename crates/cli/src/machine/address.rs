@@ -3,6 +3,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use braid_wire::Addresses;
+use braid_wire::addresses::{BadAddresses, RAILS_MAX};
 use tokio::net::lookup_host;
 
 use crate::output::exit::Failure;
@@ -26,6 +28,32 @@ pub(crate) async fn check(listen: &str, advertise: Option<&str>) -> Result<(), F
             "say with --advertise HOST:{} what others are to connect to",
             port_shown(any.port())
         ))),
+    }
+}
+
+/// Checks the addresses of a drive's rails: each as [`check`] does, with the one that is advertised for it.
+pub(crate) async fn check_rails(listen: &[String], advertise: &[String]) -> Result<(), Failure> {
+    let wrong = |why: String| Err(Failure::usage("listen on several addresses".to_owned(), why));
+    if !advertise.is_empty() && advertise.len() != listen.len() {
+        let why = format!("--listen is given {} times and --advertise {}", listen.len(), advertise.len());
+        return wrong(why).map_err(|failure| {
+            failure.remedy("give one --advertise for each --listen, in their order, or none")
+        });
+    }
+    for (at, listen) in listen.iter().enumerate() {
+        check(listen, advertise.get(at).map(String::as_str)).await?;
+    }
+    // Of port 0 each takes another; what it takes is not known yet.
+    let named = |address: &&String| !address.ends_with(":0");
+    let told: Vec<&String> =
+        if advertise.is_empty() { listen.iter().filter(named).collect() } else { advertise.iter().collect() };
+    if listen.len() > RAILS_MAX {
+        return wrong(BadAddresses::TooMany(listen.len()).to_string());
+    }
+    match Addresses::new(&told) {
+        // An address to listen on may be written as the system understands it; it is resolved.
+        Ok(_) | Err(BadAddresses::None | BadAddresses::Unreadable(_)) => Ok(()),
+        Err(bad) => wrong(bad.to_string()),
     }
 }
 
@@ -76,6 +104,26 @@ mod tests {
         {
             let failure = check("127.0.0.1:7400", Some(advertise)).await.expect_err(advertise);
             assert_eq!(failure.exit, Exit::Usage, "{failure}");
+        }
+    }
+
+    #[tokio::test]
+    async fn each_rail_has_its_own_address_to_advertise() {
+        let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let refused = async |listen: &[&str], advertise: &[&str], why: &str| {
+            let failure = check_rails(&texts(listen), &texts(advertise)).await.expect_err(why);
+            assert_eq!(failure.exit, Exit::Usage, "{failure}");
+            assert!(failure.to_string().contains(why), "{failure}");
+        };
+        refused(&["0.0.0.0:1", "[::]:2"], &["a:1"], "one --advertise for each --listen").await;
+        refused(&["0.0.0.0:1", "127.0.0.1:2"], &[], "--advertise HOST:1").await;
+        refused(&["0.0.0.0:1", "[::]:2"], &["a:1", "a:1"], "given twice").await;
+        refused(&["127.0.0.1:1", "127.0.0.1:1"], &[], "given twice").await;
+        refused(&["127.0.0.1:0"; 9], &[], "at most 8").await;
+        for (listen, advertise) in
+            [(vec!["127.0.0.1:0"; 8], vec![]), (vec!["0.0.0.0:1", "[::]:2"], vec!["a:1", "[fd00::1]:2"])]
+        {
+            check_rails(&texts(&listen), &texts(&advertise)).await.expect("a good list");
         }
     }
 

@@ -85,7 +85,8 @@ pub struct DriveStart<'a> {
 pub struct NamespaceHost {
     /// Name of the namespace, which is also the host's name.
     pub name: String,
-    pub address: String,
+    /// Its addresses, without ports: one for each rail.
+    pub addresses: Vec<String>,
 }
 
 impl Server {
@@ -124,7 +125,10 @@ impl Server {
         }
         match &drive.host {
             None => Self::start_drive_at(dir, &drive, ANY_PORT, mode).await,
-            Some(host) => Self::start_drive_at(dir, &drive, &format!("{}:0", host.address), mode).await,
+            Some(host) => {
+                let listen: Vec<String> = host.addresses.iter().map(|at| format!("{at}:0")).collect();
+                Self::start_drive_at(dir, &drive, &listen.join(","), mode).await
+            }
         }
     }
 
@@ -135,16 +139,11 @@ impl Server {
         mode: Mode,
     ) -> Result<Server, Failure> {
         let mut command = braid(drive.host.as_ref())?;
-        command.args([
-            "drive",
-            "serve",
-            "--name",
-            drive.name,
-            "--manager",
-            drive.manager,
-            "--listen",
-            listen,
-        ]);
+        command.args(["drive", "serve", "--name", drive.name, "--manager", drive.manager]);
+        // A record of a drive with several rails has all of its addresses.
+        for listen in listen.split(',') {
+            command.args(["--listen", listen]);
+        }
         command.arg("--dir").arg(drive.directory);
         command.args(drive.options.typed());
         if let Some(host) = &drive.host {

@@ -40,11 +40,12 @@ pub(crate) async fn manager(serve: ManagerServe) -> Result<(), Failure> {
 
 /// Runs `braid drive serve`.
 pub(crate) async fn drive(serve: DriveServe) -> Result<(), Failure> {
-    address::check(&serve.listen, serve.advertise.as_deref()).await?;
+    address::check_rails(&serve.listen, &serve.advertise).await?;
     let stop = Stop::new(&serve.supervised)?;
     let what = || format!("serve the drive in {}", serve.dir.display());
     let token = token(&serve)?;
-    let mut config = braid_drive::Config::new(&serve.dir, &serve.listen);
+    let mut config = braid_drive::Config::new(&serve.dir, "");
+    config.listen = serve.listen.clone();
     config.advertise = serve.advertise.clone();
     config.manager = serve.manager.clone();
     config.token = token;
@@ -64,7 +65,7 @@ pub(crate) async fn drive(serve: DriveServe) -> Result<(), Failure> {
     let announcing = async {
         let Ok(ready) = is_ready.await else { return Ok(()) };
         end_without(&serve.dir, what())?;
-        announce(&ready.address.to_string(), &serve.supervised)
+        announce(&ready.listens, &serve.supervised)
     };
     tokio::try_join!(async { running.await.doing(what) }, announcing).map(|_| ())
 }

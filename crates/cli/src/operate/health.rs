@@ -255,7 +255,7 @@ pub(crate) mod tests {
             drive: DriveId(1),
             name: name.into(),
             state,
-            address: "127.0.0.1:1".into(),
+            addresses: "127.0.0.1:1".into(),
             host: "h".into(),
             rack: String::new(),
             directory: "/d".into(),

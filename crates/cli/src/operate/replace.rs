@@ -4,11 +4,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use braid_client::{Client, Error};
-use braid_wire::Reason;
 use braid_wire::control::{DriveRow, DriveState};
+use braid_wire::{Addresses, Reason};
 use serde::Serialize;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::connect;
@@ -109,17 +110,30 @@ pub(crate) async fn must_serve(row: &DriveRow) -> Result<(), Failure> {
             refuse(format!("it is away, {silent}: nothing can be brought up to date on it"))
         }
         // A drive that has just died, or hangs, counts as up until its lease has lapsed.
-        DriveState::Up => match timeout(ANSWER_BOUND, greeted(&row.address)).await {
+        DriveState::Up => match timeout(ANSWER_BOUND, greeted(&row.addresses)).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => refuse(format!("it does not answer at {}: {error}", row.address)),
-            Err(_) => refuse(format!("it gave no answer at {} in {} s", row.address, ANSWER_BOUND.as_secs())),
+            Ok(Err(error)) => refuse(format!("it does not answer at {}: {error}", row.addresses)),
+            Err(_) => {
+                refuse(format!("it gave no answer at {} in {} s", row.addresses, ANSWER_BOUND.as_secs()))
+            }
         },
         _ => Ok(()),
     }
 }
 
-/// Waits for the first byte from a drive, which speaks first. An accepted connection alone proves nothing:
-/// the kernel accepts for a process that hangs or is just ending.
-async fn greeted(address: &str) -> std::io::Result<()> {
-    TcpStream::connect(address).await?.read_exact(&mut [0]).await.map(|_| ())
+/// Waits for the first byte from a drive, which speaks first, on any of its addresses. An accepted connection
+/// alone proves nothing: the kernel accepts for a process that hangs or is just ending.
+async fn greeted(addresses: &Addresses) -> std::io::Result<()> {
+    let mut calls = JoinSet::new();
+    for address in addresses.iter().map(str::to_owned) {
+        calls.spawn(async move { TcpStream::connect(address).await?.read_exact(&mut [0]).await.map(|_| ()) });
+    }
+    let mut last = Err(std::io::Error::new(std::io::ErrorKind::NotFound, "it has no address"));
+    while let Some(called) = calls.join_next().await {
+        last = called.map_err(std::io::Error::other).flatten();
+        if last.is_ok() {
+            break;
+        }
+    }
+    last
 }

@@ -90,7 +90,9 @@ pub(crate) struct DriveFacts {
     pub(crate) state: &'static str,
     /// True if the drive's columns move to other drives, or have done so.
     draining: bool,
+    /// The first of the drive's addresses.
     address: String,
+    addresses: Vec<String>,
     host: String,
     rack: String,
     pub(crate) directory: String,
@@ -268,7 +270,8 @@ pub(crate) fn drive_facts(rows: &[DriveRow]) -> Vec<DriveFacts> {
         id: row.drive.to_string(),
         state: show_state(row.state),
         draining: row.draining,
-        address: row.address.clone(),
+        address: row.addresses.iter().next().unwrap_or_default().to_owned(),
+        addresses: row.addresses.iter().map(str::to_owned).collect(),
         host: row.host.clone(),
         rack: row.rack.clone(),
         directory: row.directory.clone(),
@@ -314,7 +317,7 @@ fn drive_table(drives: &[DriveFacts]) -> String {
         vec![
             drive.name.clone(),
             drive.show_state(),
-            drive.address.clone(),
+            drive.addresses.join(","),
             drive.host.clone(),
             drive.pid.map_or_else(String::new, |pid| pid.to_string()),
             size::show(drive.used_bytes),

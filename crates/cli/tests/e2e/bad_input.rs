@@ -169,6 +169,13 @@ fn directories_and_ports_are_not_shared() {
     let join = ["--token-file", "manager/join.token", "--manager", &address];
     serve(&cluster, &[&["drive", "serve", "--dir", "d9", "--listen", &port], join.as_slice()].concat())
         .failed(12, &port);
+    // Each of several addresses needs one to advertise, or none does; and none stands there twice.
+    let mut rails = vec!["drive", "serve", "--dir", "d10", "--listen", "127.0.0.1:0", "--listen", "[::]:0"];
+    rails.extend(["--advertise", "host-a:1"]);
+    serve(&cluster, &[rails.as_slice(), join.as_slice()].concat())
+        .failed(2, "one --advertise for each --listen");
+    rails.extend(["--advertise", "host-a:1"]);
+    serve(&cluster, &[rails.as_slice(), join.as_slice()].concat()).failed(2, "host-a:1 is given twice");
     // A wildcard address is not advertised.
     for listen in ["0.0.0.0:0", "[::]:0"] {
         serve(&cluster, &["manager", "serve", "--dir", "any", "--listen", listen])

@@ -56,6 +56,13 @@ fn status_df_stat_and_lists_have_their_shapes() {
     }
     assert!(runs(u32::try_from(status["manager"]["pid"].as_u64().expect("a number")).expect("a pid")));
 
+    let rails = cluster.line("status --rails --json").ok().json();
+    for (drive, listed) in rails.as_array().expect("a list").iter().zip(drives) {
+        let rail = &drive["rails"][0];
+        assert_eq!((&rail["address"], &rail["reachable"]), (&listed["address"], &true.into()), "{rails}");
+        assert!(rail["hello_us"].as_u64().is_some() && rail["why"].is_null(), "{rails}");
+    }
+
     let stat = cluster.line("stat --json braid://main/f").ok().json();
     assert_eq!((stat["kind"].as_str(), stat["size"].as_u64()), (Some("file"), Some(3 << 20)));
     let segment = &stat["segments"][0];

@@ -74,7 +74,7 @@ impl Handle {
         };
         let mut item = Item { request: request.into(), payload: &[], into: buffer };
         let drives = &self.client.paths.drives;
-        let outcome = ask(drives, state.drive, &state.address, grant, &mut item).await;
+        let outcome = ask(drives, state.drive, &state.addresses, grant, &mut item).await;
         let Some(Ok(DriveReply::Read(reply))) = outcome else { return false };
         !reply.version.is_zero() || self.was_never_written(view, segment, read.stripe, column).await
     }

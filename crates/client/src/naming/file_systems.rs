@@ -81,7 +81,7 @@ pub(crate) mod tests {
             drive: DriveId(1),
             name: String::new(),
             state: DriveState::Up,
-            address: String::new(),
+            addresses: "".into(),
             host: host.into(),
             rack: String::new(),
             directory: String::new(),

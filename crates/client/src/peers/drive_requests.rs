@@ -1,13 +1,17 @@
-//! Requests to one drive: sent in order, several in flight; answers are taken as they come. The bytes of
-//! reads go straight into their buffers.
+//! Requests to one drive: several in flight, on all of its rails; answers are taken as they come. The bytes
+//! of reads go straight into their buffers.
 //!
 //! This module has no policy: for each request it returns the answer, or the reason for which there is none.
 //! Every block read is checked against its CRC32C as it arrives; holes are filled with zeros.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
 
 use braid_layout::DriveId;
 use braid_transport::TransportError;
+use braid_wire::Addresses;
+use braid_wire::addresses::RAILS_MAX;
 use braid_wire::checksum::block_crcs;
 use braid_wire::control::Grant;
 use braid_wire::data::{DriveReply, DriveRequest, WriteTurn};
@@ -15,12 +19,14 @@ use braid_wire::{Reason, Refusal};
 use tokio::sync::Semaphore;
 
 use crate::analysis::Spans;
+use crate::concurrent;
 use crate::data::landing::land;
 use crate::peers::credit::{Caller, Flights};
+use crate::peers::dealing::Load;
 use crate::peers::drives::{Drives, Lent};
 use crate::peers::small_requests::small_requests;
 
-/// Tag of requests for a turn; others have their item's index.
+/// Tag of requests for a turn; others have their item's number.
 const TURN_TAG: u64 = u64::MAX;
 
 /// Bounds on the requests in flight on one session.
@@ -76,138 +82,331 @@ impl<'b> Item<'b> {
     }
 }
 
-/// Sends all of `items` to a drive, in order. Returns one outcome per item, in the same order. A refusal that
-/// also applies to later requests (stale generation, no space) stops the sending, and counts for them all.
+/// Maximum number of times that requests are dealt out over the rails of a drive: each time some rail broke.
+const DEALS_MAX: usize = 2 * RAILS_MAX;
+
+/// A drive that is asked, and how.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    drives: &'a Drives,
+    drive: DriveId,
+    addresses: &'a Addresses,
+    grant: &'a Grant,
+    limit: InFlightLimit<'a>,
+    spans: &'a Spans,
+}
+
+/// Sends all of `items` to a drive. Returns one outcome per item, in the same order. A refusal that also
+/// applies to later requests (stale generation, no space) stops the sending, and counts for them all.
+///
+/// With one rail they are sent in order. With several, reads and writes of stripes go on any of them, after
+/// the requests that are before them and are neither. If a rail breaks, what it did not answer
+/// goes again on another: reads are idempotent, and a write has the same stamp. The drive counts as away only
+/// when no rail answers.
 pub(crate) async fn request_all(
     drives: &Drives,
     drive: DriveId,
-    address: &str,
+    addresses: &Addresses,
     grant: &Grant,
     limit: InFlightLimit<'_>,
     items: Vec<Item<'_>>,
 ) -> Vec<RequestOutcome> {
     let mut items = items;
     let requests = items.iter_mut().map(|item| &mut item.request);
-    let spans = Spans::of(drives.recorder.as_ref(), drive, requests);
-    let items = match small_requests(drives, drive, address, grant, items, &spans).await {
+    let spans = &Spans::of(drives.recorder.as_ref(), drive, requests);
+    let items = match small_requests(drives, drive, addresses, grant, items, spans).await {
         Ok(outcomes) => return outcomes,
         Err(items) => items,
     };
-    let count = items.len();
+    let asked = Asked { drives, drive, addresses, grant, limit, spans };
     let mut outcomes: Vec<Option<RequestOutcome>> = Vec::new();
-    outcomes.resize_with(count, || None);
-    let mut lent = match drives.session(drive, address).await {
-        Ok(lent) => lent,
-        Err(error) => {
-            let why = error.to_string();
-            drives.note_away(drive, &why);
-            return vec![Err(Failure::Lost(why)); count];
-        }
-    };
-    drives.asks(count);
-    spans.all(|span, now| span.connected_us = now);
-    let ended = send_and_receive(&mut lent, grant, limit, items, &mut outcomes, &spans).await;
-    let rest = match ended {
-        Ok(()) => {
-            drives.give_back(lent);
-            let mut stopped = outcomes.iter().flatten().filter_map(|outcome| outcome.as_ref().err());
-            stopped.find(|failure| failure.concerns_all()).cloned()
-        }
-        Err(error) if lent.reused && is_gone(&error) => {
-            drives.forget_idle(drive);
-            Some(Failure::Idle)
-        }
-        Err(error) => {
-            let why = error.to_string();
-            drives.note_away(drive, &why);
-            Some(Failure::Lost(why))
-        }
-    };
+    outcomes.resize_with(items.len(), || None);
+    let mut first: Vec<(usize, Item<'_>)> = items.into_iter().enumerate().collect();
+    let in_order =
+        first.iter().rposition(|(_, item)| !goes_anywhere(&item.request)).map_or(0, |last| last + 1);
+    let apart = if addresses.count() > 1 { first.split_off(in_order) } else { Vec::new() };
+    let mut rest = asked.send_all(first, true, &mut outcomes).await;
+    if rest.is_none() {
+        rest = asked.send_all(apart, false, &mut outcomes).await;
+    }
     let rest = rest.unwrap_or_else(|| Failure::Lost("the session ended early".to_owned()));
     outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| Err(rest.clone()))).collect()
 }
 
-/// Sends and receives at the same time, within the limit. Even after an error, `outcomes` holds the answers
-/// so far, each at its item's index.
-async fn send_and_receive(
-    lent: &mut Lent,
-    grant: &Grant,
-    limit: InFlightLimit<'_>,
-    items: Vec<Item<'_>>,
-    outcomes: &mut [Option<RequestOutcome>],
-    spans: &Spans,
-) -> Result<(), TransportError> {
-    let weights: Vec<u32> = items.iter().map(|item| kibibytes(item.weight(), limit.bytes)).collect();
-    let flights = Semaphore::new(limit.flights.max(1));
-    let bytes = Semaphore::new(kibibytes_of(limit.bytes));
-    let asked = Semaphore::new(0);
-    let turns = Semaphore::new(0);
-    let stop = AtomicBool::new(false);
-    let last = AtomicUsize::new(items.len());
-    let (mut asks, mut landings): (Vec<_>, Vec<_>) =
-        items.into_iter().map(|item| ((item.request, item.payload), item.into)).unzip();
-    let lengths: Vec<usize> = landings.iter().map(|into| into.len()).collect();
-    let waits = Flights::begin(limit.caller, &lent.session);
-    let starts: Vec<u32> = asks.iter().map(|(request, _)| first_byte(request)).collect();
-    let (asker, answers) = lent.session.halves();
-    let send = async {
-        for ((index, (request, payload)), tag) in asks.iter_mut().enumerate().zip(0..) {
+/// Returns true if the request may go before or after its neighbours, on any rail.
+fn goes_anywhere(request: &DriveRequest) -> bool {
+    matches!(request, DriveRequest::Read(_) | DriveRequest::StripeWrite(_))
+}
+
+/// The outcome of one rail's part.
+struct Ended<'b> {
+    answered: Vec<(usize, RequestOutcome)>,
+    left: Vec<(usize, Item<'b>)>,
+    end: End,
+}
+
+enum End {
+    /// All that was sent is answered. What is left, if anything, is not to be sent.
+    Whole,
+    /// A session that had been idle was broken.
+    Stale,
+    /// The rail broke.
+    Broken(TransportError),
+}
+
+impl Asked<'_> {
+    /// Sends the items, which have their numbers in `outcomes`. Returns the failure of those that are left
+    /// without an outcome, if any are.
+    async fn send_all<'b>(
+        &self,
+        mut waiting: Vec<(usize, Item<'b>)>,
+        together: bool,
+        outcomes: &mut [Option<RequestOutcome>],
+    ) -> Option<Failure> {
+        let drives = self.drives;
+        let mut why = "the session ended early".to_owned();
+        for _ in 0..DEALS_MAX {
+            if waiting.is_empty() {
+                return None;
+            }
+            let all = waiting.iter().map(|(_, item)| length(item)).sum();
+            let loads = drives.rails_for(self.drive, self.addresses, together.then_some(all)).await;
+            let loads = match loads {
+                Ok(loads) => loads,
+                Err(error) => {
+                    why = error.to_string();
+                    break;
+                }
+            };
+            let queue = Mutex::new(Queue { left: all, items: waiting.into() });
+            let ends = concurrent::all(loads.into_iter().map(|load| self.exchange(&queue, load))).await;
+            let queue = queue.into_inner().expect("no holder panics");
+            waiting = queue.items.into();
+            let mut final_failure = None;
+            for (ended, address) in ends {
+                for (number, outcome) in ended.answered {
+                    if let Err(failure) = &outcome
+                        && failure.concerns_all()
+                    {
+                        final_failure = final_failure.or_else(|| Some(failure.clone()));
+                    }
+                    outcomes[number] = Some(outcome);
+                }
+                let is_alone = self.addresses.count() <= 1;
+                match ended.end {
+                    End::Whole => {}
+                    End::Stale => {
+                        drives.forget_idle(self.drive, &address);
+                        if is_alone {
+                            final_failure = Some(Failure::Idle);
+                        }
+                    }
+                    End::Broken(error) => {
+                        why = error.to_string();
+                        if is_alone {
+                            drives.note_away(self.drive, &why);
+                            final_failure = Some(Failure::Lost(why.clone()));
+                        } else {
+                            drives.lose_rail(self.drive, &address, &why);
+                        }
+                    }
+                }
+                waiting.extend(ended.left);
+            }
+            if final_failure.is_some() {
+                return final_failure;
+            }
+            waiting.sort_unstable_by_key(|(number, _)| *number);
+        }
+        if waiting.is_empty() {
+            return None;
+        }
+        drives.note_away(self.drive, &why);
+        Some(Failure::Lost(why))
+    }
+
+    /// Sends on one rail what it takes from the queue. Also returns the rail's address.
+    async fn exchange<'b>(&self, queue: &Mutex<Queue<'b>>, load: Load) -> (Ended<'b>, String) {
+        let address = load.address.clone();
+        let mut flight = Flight { queue, load: Mutex::new(load), sent: Mutex::default() };
+        let mut answered = Vec::new();
+        let Some(first) = flight.next() else {
+            return (Ended { answered, left: Vec::new(), end: End::Whole }, address);
+        };
+        let limits = self.drives.limits_of_rail(self.addresses);
+        let mut lent = match self.drives.session(self.drive, &address, &limits).await {
+            Ok(lent) => lent,
+            Err(error) => return (Ended { answered, left: vec![first], end: End::Broken(error) }, address),
+        };
+        self.spans.all(|span, now| span.connected_us = now);
+        let progress = AtomicU64::new(0);
+        let sending = self.send_and_receive(&mut lent, first, &flight, &mut answered, &progress);
+        let ended = if self.addresses.count() > 1 {
+            self.drives.unless_silent(self.drive, &address, &progress, sending).await
+        } else {
+            sending.await
+        };
+        let end = match ended {
+            Ok(()) => {
+                self.drives.give_back(lent);
+                End::Whole
+            }
+            Err(error) if lent.reused && is_gone(&error) => End::Stale,
+            Err(error) => End::Broken(error),
+        };
+        let left = std::mem::take(flight.sent.get_mut().expect("no holder panics")).into_values().collect();
+        (Ended { answered, left, end }, address)
+    }
+
+    /// Sends and receives at the same time, within the limit. Even after an error, `answered` has the answers
+    /// so far; what was sent and not answered is left in the flight.
+    async fn send_and_receive<'b>(
+        &self,
+        lent: &mut Lent,
+        first: (usize, Item<'b>),
+        flight: &Flight<'_, 'b>,
+        answered: &mut Vec<(usize, RequestOutcome)>,
+        progress: &AtomicU64,
+    ) -> Result<(), TransportError> {
+        let limit = self.limit;
+        let flights = Semaphore::new(limit.flights.max(1));
+        let bytes = Semaphore::new(kibibytes_of(limit.bytes));
+        let asked = Semaphore::new(0);
+        let turns = Semaphore::new(0);
+        let stop = AtomicBool::new(false);
+        let count = AtomicUsize::new(0);
+        let is_last = AtomicBool::new(false);
+        let weight = |item: &Item<'_>| kibibytes(item.weight(), limit.bytes);
+        let waits = Flights::begin(limit.caller, &lent.session);
+        let (asker, answers) = lent.session.halves();
+        let send = async {
             flights.acquire().await.expect("it is never closed").forget();
-            bytes.acquire_many(weights[index]).await.expect("it is never closed").forget();
-            if stop.load(Ordering::Relaxed) {
-                last.store(index, Ordering::Relaxed);
-                break;
-            }
-            let span = spans.nth(index);
-            span.crc(|| put_crcs(request, payload));
-            waits.turn(index, lengths[index]).await;
-            if let Some(bytes) = waits.asks_first(payload) {
+            let mut next = Some(first);
+            while let Some((number, mut item)) = next {
+                let span = self.spans.nth(number);
+                span.crc(|| put_crcs(&mut item.request, item.payload));
+                let request = item.request.clone();
+                let payload = item.payload;
+                let expected = item.into.len();
+                bytes.acquire_many(weight(&item)).await.expect("it is never closed").forget();
+                flight.sent().insert(number, (number, item));
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                waits.turn(number, expected).await;
+                if let Some(bytes) = waits.asks_first(payload) {
+                    asked.add_permits(1);
+                    let turn = WriteTurn { at: request.target().at, bytes };
+                    asker.ask(TURN_TAG, self.grant, &turn.into(), &[]).await?;
+                    turns.acquire().await.expect("it is never closed").forget();
+                }
+                span.at(|span, now| span.granted_us = now);
+                // Before the bytes are sent: the drive may refuse before it has received them all.
+                count.fetch_add(1, Ordering::Relaxed);
                 asked.add_permits(1);
-                let turn = WriteTurn { at: request.target().at, bytes };
-                asker.ask(TURN_TAG, grant, &turn.into(), &[]).await?;
-                turns.acquire().await.expect("it is never closed").forget();
+                let pieces: &[&[u8]] = if payload.is_empty() { &[] } else { &[payload] };
+                let tag = u64::try_from(number).expect("an index of an item");
+                self.drives.asks(1);
+                asker.ask(tag, self.grant, &request, pieces).await?;
+                span.at(|span, now| span.sent_us = now);
+                flights.acquire().await.expect("it is never closed").forget();
+                next = if stop.load(Ordering::Relaxed) { None } else { flight.next() };
             }
-            span.at(|span, now| span.granted_us = now);
-            // Before the bytes are sent: the drive may refuse before it has received them all.
+            is_last.store(true, Ordering::Relaxed);
             asked.add_permits(1);
-            let pieces: &[&[u8]] = if payload.is_empty() { &[] } else { &[payload] };
-            asker.ask(tag, grant, request, pieces).await?;
-            span.at(|span, now| span.sent_us = now);
+            Ok::<(), TransportError>(())
+        };
+        let receive = async {
+            let mut received = 0;
+            loop {
+                asked.acquire().await.expect("it is never closed").forget();
+                if is_last.load(Ordering::Relaxed) && received >= count.load(Ordering::Relaxed) {
+                    return Ok::<(), TransportError>(());
+                }
+                let answer = answers.next().await?;
+                if answer.tag == TURN_TAG {
+                    // Whatever the answer: a write that had no turn is not refused for that.
+                    turns.add_permits(1);
+                    continue;
+                }
+                received += 1;
+                let number = usize::try_from(answer.tag).expect("an index of an item");
+                let (number, item) = flight.sent().remove(&number).expect("it was asked for once");
+                let weight = weight(&item);
+                let length = length(&item);
+                let mut landing = Landing { flight, number, item: Some(item) };
+                let item = landing.item.as_mut().expect("it was put in");
+                let span = self.spans.nth(number);
+                span.at(|span, now| span.answered_us = now);
+                let start = first_byte(&item.request);
+                let outcome = land(answers, answer, start, &mut *item.into, span).await?;
+                span.landed(&outcome);
+                waits.arrived(number, outcome.as_ref().ok(), answers);
+                landing.item = None;
+                if outcome.as_ref().is_err_and(Failure::concerns_all) {
+                    stop.store(true, Ordering::Relaxed);
+                }
+                answered.push((number, outcome));
+                progress.fetch_add(1, Ordering::Relaxed);
+                flight.load.lock().expect("no holder panics").delivered(length);
+                flights.add_permits(1);
+                bytes.add_permits(usize::try_from(weight).expect("it is bounded by the limit"));
+            }
+        };
+        tokio::try_join!(send, receive).map(|_| ())
+    }
+}
+
+/// Requests that no rail has taken, in their order.
+struct Queue<'b> {
+    /// The sum of their bytes.
+    left: u64,
+    items: VecDeque<(usize, Item<'b>)>,
+}
+
+/// The requests of a list that one rail has in flight.
+struct Flight<'q, 'b> {
+    queue: &'q Mutex<Queue<'b>>,
+    load: Mutex<Load>,
+    /// Requests without an answer, by their numbers.
+    sent: Mutex<BTreeMap<usize, (usize, Item<'b>)>>,
+}
+
+/// A request whose answer is being received. If that is given up, it counts as not answered.
+struct Landing<'f, 'q, 'b> {
+    flight: &'f Flight<'q, 'b>,
+    number: usize,
+    item: Option<Item<'b>>,
+}
+
+impl Drop for Landing<'_, '_, '_> {
+    fn drop(&mut self) {
+        if let Some(item) = self.item.take() {
+            self.flight.sent().insert(self.number, (self.number, item));
         }
-        asked.add_permits(1);
-        Ok::<(), TransportError>(())
-    };
-    let receive = async {
-        let mut received = 0;
-        while received < landings.len() {
-            asked.acquire().await.expect("it is never closed").forget();
-            if received >= last.load(Ordering::Relaxed) {
-                break;
-            }
-            let answer = answers.next().await?;
-            if answer.tag == TURN_TAG {
-                // Whatever the answer: a write that had no turn is not refused for that.
-                turns.add_permits(1);
-                continue;
-            }
-            received += 1;
-            let index = usize::try_from(answer.tag).expect("an index of an item");
-            let span = spans.nth(index);
-            span.at(|span, now| span.answered_us = now);
-            let into = std::mem::take(&mut landings[index]);
-            let outcome = land(answers, answer, starts[index], into, span).await?;
-            span.landed(&outcome);
-            waits.arrived(index, outcome.as_ref().ok(), answers);
-            if outcome.as_ref().is_err_and(Failure::concerns_all) {
-                stop.store(true, Ordering::Relaxed);
-            }
-            outcomes[index] = Some(outcome);
-            flights.add_permits(1);
-            bytes.add_permits(usize::try_from(weights[index]).expect("it is bounded by the limit"));
+    }
+}
+
+impl<'b> Flight<'_, 'b> {
+    /// Takes the next request, unless it is left to another rail.
+    fn next(&self) -> Option<(usize, Item<'b>)> {
+        let mut queue = self.queue.lock().expect("no holder panics");
+        let bytes = length(&queue.items.front()?.1);
+        let left = queue.left;
+        if !self.load.lock().expect("no holder panics").take(bytes, left) {
+            return None;
         }
-        Ok::<(), TransportError>(())
-    };
-    tokio::try_join!(send, receive).map(|_| ())
+        queue.left -= bytes;
+        queue.items.pop_front()
+    }
+
+    fn sent(&self) -> MutexGuard<'_, BTreeMap<usize, (usize, Item<'b>)>> {
+        self.sent.lock().expect("no holder panics")
+    }
+}
+
+fn length(item: &Item<'_>) -> u64 {
+    u64::try_from(item.weight()).unwrap_or(u64::MAX)
 }
 
 impl Failure {

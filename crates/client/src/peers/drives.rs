@@ -1,10 +1,13 @@
-//! The connections to the drives: idle sessions per drive, and notes on drives that did not answer lately.
+//! The connections to the drives: idle sessions per drive and rail, and notes on drives that did not answer
+//! lately.
 //!
 //! The number of sessions in use is bounded by the plan sets in flight
-//! ([`Config::sets`](crate::Config::sets)). Each uses at most one session per drive, so that no set ever
-//! waits for another's session and no deadlock is possible.
+//! ([`Config::sets`](crate::Config::sets)). Each uses at most one session per rail of a drive, so that no set
+//! ever waits for another's session and no deadlock is possible. How requests are dealt out over a drive's
+//! rails is in [`dealing`](crate::peers::dealing).
 //!
-//! Small requests of all callers share one session per drive, which serves any number of them at a time.
+//! Small requests of all callers share one session per drive, which serves any number of them at a time. It
+//! is on the rail that answered fastest.
 //!
 //! With a note, the next request plans without the drive at once instead of waiting for it again. A note is a
 //! hint: it expires, and it is ignored if the data cannot be had without the drive. Where data is due, no
@@ -18,46 +21,59 @@ use std::time::{Duration, Instant};
 
 use braid_layout::{ClusterId, DriveId};
 use braid_transport::{DriveSession, Limits, SharedSession, TransportError};
+use braid_wire::Addresses;
+
+use crate::peers::rails::Rails;
 
 use crate::analysis::Recorder;
 
 /// Sessions and notes of all drives.
 pub(crate) struct Drives {
-    cluster: ClusterId,
-    limits: Limits,
+    pub(super) cluster: ClusterId,
+    pub(super) limits: Limits,
     idle_max: usize,
     avoid: Duration,
-    counts: Counts,
+    pub(super) counts: Counts,
     /// True if drives that are avoided are tried aside, not by requests.
     tries_aside: bool,
     /// True if there was ever a note.
     notes: AtomicBool,
-    entries: Arc<Entries>,
+    pub(super) entries: Arc<Entries>,
+    /// The beginning of the rails' times.
+    pub(super) began: tokio::time::Instant,
     /// Takes spans of the requests; `None`: nobody asks.
     pub(crate) recorder: Option<Arc<Recorder>>,
 }
 
-type Entries = Mutex<BTreeMap<DriveId, Entry>>;
+pub(super) type Entries = Mutex<BTreeMap<DriveId, Entry>>;
 
 /// Counts over all connections of a client, also those that some handles have to themselves.
 #[derive(Clone, Default)]
-struct Counts {
+pub(super) struct Counts {
     /// Bytes sent to drives so far.
-    sent: Arc<AtomicU64>,
+    pub(super) sent: Arc<AtomicU64>,
     /// Requests sent to drives so far.
     asked: Arc<AtomicU64>,
     /// Answers of drives so far.
     answers: Arc<AtomicU64>,
 }
 
-#[derive(Default)]
-struct Entry {
-    /// The address of the idle sessions.
-    address: String,
-    idle: Vec<DriveSession>,
-    /// The session for small requests of many callers.
-    shared: Option<Arc<SharedSession>>,
+pub(super) struct Entry {
+    /// The drive's addresses, by which the rails are numbered.
+    addresses: Addresses,
+    pub(super) rails: Rails,
+    pub(super) links: Vec<Link>,
+    /// The session for small requests of many callers, and its rail.
+    shared: Option<(usize, Arc<SharedSession>)>,
     note: Option<Note>,
+}
+
+/// One rail's connections.
+pub(super) struct Link {
+    pub(super) address: String,
+    pub(super) idle: Vec<DriveSession>,
+    /// Bytes of large requests answered on this rail so far.
+    pub(super) bytes: u64,
 }
 
 struct Note {
@@ -82,11 +98,67 @@ pub(crate) struct Lent {
 }
 
 impl Entry {
-    /// Drops the sessions kept for reuse; sessions in use go on.
+    fn new(addresses: &Addresses) -> Entry {
+        let link = |address: &str| Link { address: address.to_owned(), idle: Vec::new(), bytes: 0 };
+        Entry {
+            addresses: addresses.clone(),
+            rails: Rails::new(addresses.count()),
+            links: addresses.iter().map(link).collect(),
+            shared: None,
+            note: None,
+        }
+    }
+
+    /// The number of the rail at this address, if it is one of the drive's.
+    pub(super) fn rail(&self, address: &str) -> Option<usize> {
+        self.links.iter().position(|link| link.address == address)
+    }
+
+    /// Keeps a new session, whose hello came after `greeting`. Its rail is up from now on.
+    pub(super) fn keep(&mut self, session: DriveSession, greeting: Duration) {
+        if let Some(at) = self.rail(session.address()) {
+            self.rails.returned(at, greeting);
+            self.links[at].idle.push(session);
+        }
+    }
+
+    /// Drops the sessions of a rail that are kept for reuse; sessions in use go on.
+    pub(super) fn forget_rail(&mut self, at: usize) {
+        self.links[at].idle.clear();
+        if self.shared.as_ref().is_some_and(|(on, _)| *on == at) {
+            self.shared = None;
+        }
+    }
+
+    /// Drops the sessions kept for reuse, of all rails.
     fn forget_sessions(&mut self) {
-        self.idle.clear();
+        self.links.iter_mut().for_each(|link| link.idle.clear());
         self.shared = None;
     }
+}
+
+/// The entry of a drive, which from now on is at these addresses. Rails that it had before keep their
+/// sessions.
+pub(super) fn entry_at<'e>(
+    entries: &'e mut BTreeMap<DriveId, Entry>,
+    drive: DriveId,
+    addresses: &Addresses,
+) -> &'e mut Entry {
+    let entry = entries.entry(drive).or_insert_with(|| Entry::new(addresses));
+    if entry.addresses != *addresses {
+        let mut fresh = Entry::new(addresses);
+        fresh.note = entry.note.take();
+        for link in std::mem::take(&mut entry.links) {
+            if let Some(at) = fresh.rail(&link.address) {
+                if !link.idle.is_empty() {
+                    fresh.rails.returned(at, Duration::ZERO);
+                }
+                fresh.links[at] = link;
+            }
+        }
+        *entry = fresh;
+    }
+    entry
 }
 
 impl Drives {
@@ -101,6 +173,7 @@ impl Drives {
             tries_aside: false,
             notes: AtomicBool::new(false),
             entries: Arc::default(),
+            began: tokio::time::Instant::now(),
             recorder: None,
         }
     }
@@ -119,14 +192,20 @@ impl Drives {
         Drives { counts, recorder, ..Drives::new(self.cluster, self.limits, self.idle_max, self.avoid) }
     }
 
-    /// A session with the drive at this address: an idle one, or a new one.
-    pub(crate) async fn session(&self, drive: DriveId, address: &str) -> Result<Lent, TransportError> {
-        if let Some(session) = self.take_idle(drive, address) {
-            return Ok(Lent { session, reused: true, drive, address: address.to_owned() });
+    /// A session with the drive on the rail of this address: an idle one, or a new one.
+    pub(crate) async fn session(
+        &self,
+        drive: DriveId,
+        address: &str,
+        limits: &Limits,
+    ) -> Result<Lent, TransportError> {
+        let address = address.to_owned();
+        if let Some(session) = self.take_idle(drive, &address) {
+            return Ok(Lent { session, reused: true, drive, address });
         }
-        let mut session = DriveSession::connect(address, drive, self.cluster, &self.limits).await?;
+        let mut session = DriveSession::connect(&address, drive, self.cluster, limits).await?;
         session.count_sent(Arc::clone(&self.counts.sent));
-        Ok(Lent { session, reused: false, drive, address: address.to_owned() })
+        Ok(Lent { session, reused: false, drive, address })
     }
 
     /// Requests sent to drives so far.
@@ -141,29 +220,36 @@ impl Drives {
 
     /// The session that small requests to the drive share, made of an idle one, which has worked before.
     /// `None` if there is neither.
-    pub(crate) fn shared(&self, drive: DriveId, address: &str) -> Option<Arc<SharedSession>> {
+    pub(crate) fn shared(&self, drive: DriveId, addresses: &Addresses) -> Option<Arc<SharedSession>> {
         let mut entries = self.entries.lock().expect("no holder panics");
-        let entry = entries.get_mut(&drive).filter(|entry| entry.address == address)?;
-        if entry.shared.as_ref().is_none_or(|shared| shared.has_ended()) {
-            entry.shared = match entry.idle.pop()?.share() {
-                Ok(shared) => Some(Arc::new(shared)),
+        let entry = entries.get_mut(&drive).filter(|entry| entry.addresses == *addresses)?;
+        if entry.shared.as_ref().is_none_or(|(_, shared)| shared.has_ended()) {
+            let mut fastest = entry.rails.fastest().into_iter();
+            let at = fastest.find(|at| !entry.links[*at].idle.is_empty())?;
+            entry.shared = match entry.links[at].idle.pop()?.share() {
+                Ok(shared) => Some((at, Arc::new(shared))),
                 Err(session) => {
-                    entry.idle.push(*session);
+                    entry.links[at].idle.push(*session);
                     None
                 }
             };
         }
-        entry.shared.clone()
+        entry.shared.as_ref().map(|(_, shared)| Arc::clone(shared))
     }
 
-    /// Drops this shared session, which has broken, and the drive's idle sessions, which are as old.
+    /// Drops this shared session, which has broken, and the idle sessions of its rail, which are as old.
     pub(crate) fn forget_shared(&self, drive: DriveId, broken: &Arc<SharedSession>) {
-        let mut entries = self.entries.lock().expect("no holder panics");
-        if let Some(entry) = entries.get_mut(&drive)
-            && entry.shared.as_ref().is_some_and(|shared| Arc::ptr_eq(shared, broken))
-        {
-            entry.forget_sessions();
+        if let Some(address) = self.rail_of_shared(drive, broken) {
+            self.forget_idle(drive, &address);
         }
+    }
+
+    /// The address of the rail that this shared session is on, if it is the drive's present one.
+    pub(crate) fn rail_of_shared(&self, drive: DriveId, session: &Arc<SharedSession>) -> Option<String> {
+        let entries = self.entries.lock().expect("no holder panics");
+        let entry = entries.get(&drive)?;
+        let (at, _) = entry.shared.as_ref().filter(|(_, shared)| Arc::ptr_eq(shared, session))?;
+        Some(entry.links[*at].address.clone())
     }
 
     /// Records that the drive has answered in its shared session, and removes its note.
@@ -171,7 +257,9 @@ impl Drives {
         self.counts.answers.fetch_add(1, Ordering::Relaxed);
         if self.notes.load(Ordering::Relaxed) {
             let mut entries = self.entries.lock().expect("no holder panics");
-            entries.entry(drive).or_default().note = None;
+            if let Some(entry) = entries.get_mut(&drive) {
+                entry.note = None;
+            }
         }
     }
 
@@ -189,21 +277,21 @@ impl Drives {
     pub(crate) fn give_back(&self, lent: Lent) {
         self.counts.answers.fetch_add(1, Ordering::Relaxed);
         let mut entries = self.entries.lock().expect("no holder panics");
-        let entry = entries.entry(lent.drive).or_default();
+        let Some(entry) = entries.get_mut(&lent.drive) else { return };
         entry.note = None;
-        if entry.address != lent.address {
-            entry.forget_sessions();
-            entry.address = lent.address;
-        }
-        if entry.idle.len() < self.idle_max {
-            entry.idle.push(lent.session);
+        // A session at an address that the drive has left is dropped.
+        let Some(at) = entry.rail(&lent.address) else { return };
+        if entry.links[at].idle.len() < self.idle_max {
+            entry.links[at].idle.push(lent.session);
         }
     }
 
-    /// Drops the drive's idle sessions, which are dead.
-    pub(crate) fn forget_idle(&self, drive: DriveId) {
-        if let Some(entry) = self.entries.lock().expect("no holder panics").get_mut(&drive) {
-            entry.forget_sessions();
+    /// Drops the idle sessions of the drive's rail at this address, which are dead.
+    pub(crate) fn forget_idle(&self, drive: DriveId, address: &str) {
+        if let Some(entry) = self.entries.lock().expect("no holder panics").get_mut(&drive)
+            && let Some(at) = entry.rail(address)
+        {
+            entry.forget_rail(at);
         }
     }
 
@@ -211,8 +299,9 @@ impl Drives {
     pub(crate) fn note_away(&self, drive: DriveId, why: &str) {
         tracing::info!(drive = %drive.short(), why, "a drive did not answer: it is avoided for a while");
         let mut entries = self.entries.lock().expect("no holder panics");
-        let entry = entries.entry(drive).or_default();
+        let entry = entries.entry(drive).or_insert_with(|| Entry::new(&Addresses::default()));
         entry.forget_sessions();
+        entry.rails.forget();
         let span = match &entry.note {
             // Several requests may notice at the same time; that counts once.
             Some(note) if note.until > Instant::now() => note.span,
@@ -225,7 +314,7 @@ impl Drives {
 
     /// Returns true if the drive should be avoided now. When a note has expired, one caller gets `false` and
     /// tries the drive, or it is tried aside; the others keep avoiding it meanwhile.
-    pub(crate) fn avoid(&self, drive: DriveId, address: &str) -> bool {
+    pub(crate) fn avoid(&self, drive: DriveId, addresses: &Addresses) -> bool {
         if !self.notes.load(Ordering::Relaxed) {
             return false;
         }
@@ -240,27 +329,26 @@ impl Drives {
         note.span = (note.span * 2).min(self.avoid * SPAN_MAX);
         drop(entries);
         if self.tries_aside {
-            self.try_aside(drive, address.to_owned());
+            self.try_aside(drive, addresses.clone());
         }
         self.tries_aside
     }
 
     /// Connects to the drive in a task of its own. Its hello removes the note.
-    fn try_aside(&self, drive: DriveId, address: String) {
+    fn try_aside(&self, drive: DriveId, addresses: Addresses) {
         let cluster = self.cluster;
         let limits = self.limits;
         let sent = Arc::clone(&self.counts.sent);
         let entries = Arc::clone(&self.entries);
         tokio::spawn(async move {
-            match DriveSession::connect(&address, drive, cluster, &limits).await {
+            match DriveSession::connect_first(&addresses, drive, cluster, &limits).await {
                 Ok(mut session) => {
                     session.count_sent(sent);
                     let mut entries = entries.lock().expect("no holder panics");
-                    let entry = entries.entry(drive).or_default();
+                    let entry = entry_at(&mut entries, drive, &addresses);
                     entry.forget_sessions();
                     entry.note = None;
-                    entry.address = address;
-                    entry.idle.push(session);
+                    entry.keep(session, Duration::ZERO);
                 }
                 Err(error) => tracing::debug!(drive = %drive.short(), %error, "a drive is still avoided"),
             }
@@ -276,7 +364,8 @@ impl Drives {
     fn take_idle(&self, drive: DriveId, address: &str) -> Option<DriveSession> {
         let mut entries = self.entries.lock().expect("no holder panics");
         let entry = entries.get_mut(&drive)?;
-        if entry.address == address { entry.idle.pop() } else { None }
+        let at = entry.rail(address)?;
+        entry.links[at].idle.pop()
     }
 }
 
@@ -288,15 +377,15 @@ mod tests {
     fn a_drive_that_stays_away_is_tried_by_one_at_a_time_and_ever_less_often() {
         let drives = Drives::new(ClusterId(1), Limits::default(), 4, Duration::ZERO);
         let drive = DriveId(7);
-        assert!(!drives.avoid(drive, "") && drives.noted(drive).is_none());
+        assert!(!drives.avoid(drive, &"".into()) && drives.noted(drive).is_none());
         drives.note_away(drive, "gone");
         // A note with no duration expires at once.
-        assert!(!drives.avoid(drive, ""));
+        assert!(!drives.avoid(drive, &"".into()));
         assert_eq!(drives.noted(drive).as_deref(), Some("gone"));
         let drives = Drives::new(ClusterId(1), Limits::default(), 4, Duration::from_secs(3600));
         drives.note_away(drive, "gone");
         drives.note_away(drive, "gone");
-        assert!(drives.avoid(drive, "") && drives.avoid(drive, ""));
+        assert!(drives.avoid(drive, &"".into()) && drives.avoid(drive, &"".into()));
         let span = |drives: &Drives| {
             drives.entries.lock().expect("no holder panics")[&drive].note.as_ref().expect("noted").span
         };
@@ -306,8 +395,8 @@ mod tests {
             let note = entries.get_mut(&drive).and_then(|entry| entry.note.as_mut()).expect("noted");
             note.until = Instant::now();
             drop(entries);
-            assert!(!drives.avoid(drive, ""), "one asker finds out");
-            assert!(drives.avoid(drive, ""), "the others pass it over");
+            assert!(!drives.avoid(drive, &"".into()), "one asker finds out");
+            assert!(drives.avoid(drive, &"".into()), "the others pass it over");
         }
         assert_eq!(span(&drives), Duration::from_secs(3600) * SPAN_MAX);
     }
@@ -315,7 +404,7 @@ mod tests {
     #[tokio::test]
     async fn where_data_is_due_a_drive_that_stays_away_is_tried_aside() {
         let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = mute.local_addr().expect("it is bound").to_string();
+        let address = Addresses::from(mute.local_addr().expect("it is bound").to_string());
         let drives = Drives::new(ClusterId(1), Limits::default(), 4, Duration::ZERO).apart();
         let drive = DriveId(7);
         drives.note_away(drive, "gone");

@@ -1,9 +1,11 @@
 //! Small requests to one drive, in the session that all callers share.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use braid_layout::DriveId;
-use braid_transport::{Asking, SHARED_PAYLOAD_BYTES_MAX, SharedSession, TransportError};
+use braid_transport::{Asking, SHARED_PAYLOAD_BYTES_MAX, SharedSession, SmallAnswer, TransportError};
+use braid_wire::Addresses;
 use braid_wire::control::Grant;
 use braid_wire::data::DriveRequest;
 
@@ -20,7 +22,7 @@ const TOGETHER_MAX: usize = 2;
 pub(crate) async fn small_requests<'b>(
     drives: &Drives,
     drive: DriveId,
-    address: &str,
+    addresses: &Addresses,
     grant: &Grant,
     mut items: Vec<Item<'b>>,
     spans: &Spans,
@@ -28,7 +30,7 @@ pub(crate) async fn small_requests<'b>(
     if items.len() > TOGETHER_MAX || !items.iter().all(is_small) {
         return Err(items);
     }
-    let Some(shared) = drives.shared(drive, address) else { return Err(items) };
+    let Some(shared) = drives.shared(drive, addresses) else { return Err(items) };
     let mut asking = Vec::with_capacity(items.len());
     for (index, item) in items.iter_mut().enumerate() {
         let sent = send(drives, &shared, grant, item, spans.nth(index));
@@ -39,6 +41,7 @@ pub(crate) async fn small_requests<'b>(
             sent => asking.push(sent),
         }
     }
+    let to = (drive, addresses);
     let mut outcomes = Vec::with_capacity(items.len());
     for ((index, sent), item) in asking.into_iter().enumerate().zip(&mut items) {
         let sent = match sent {
@@ -49,7 +52,7 @@ pub(crate) async fn small_requests<'b>(
             Ok(Some(asking)) => Ok(asking),
             Err(error) => Err(error),
         };
-        outcomes.push(land(drives, drive, &shared, sent, item, spans.nth(index)).await);
+        outcomes.push(land(drives, to, &shared, sent, item, spans.nth(index)).await);
     }
     Ok(outcomes)
 }
@@ -72,15 +75,15 @@ fn is_small(item: &Item<'_>) -> bool {
 pub(crate) async fn ask(
     drives: &Drives,
     drive: DriveId,
-    address: &str,
+    addresses: &Addresses,
     grant: &Grant,
     item: &mut Item<'_>,
 ) -> Option<RequestOutcome> {
-    let shared = drives.shared(drive, address)?;
+    let shared = drives.shared(drive, addresses)?;
     let requests = std::iter::once(&mut item.request);
     let spans = Spans::of(drives.recorder.as_ref(), drive, requests);
     let sent = send(drives, &shared, grant, item, spans.nth(0)).transpose()?;
-    Some(land(drives, drive, &shared, sent, item, spans.nth(0)).await)
+    Some(land(drives, (drive, addresses), &shared, sent, item, spans.nth(0)).await)
 }
 
 /// Sends a request, without waiting for its answer; `None` if the session takes no more now.
@@ -106,14 +109,16 @@ fn send(
 /// Waits for the answer, and takes its payload.
 async fn land(
     drives: &Drives,
-    drive: DriveId,
+    to: (DriveId, &Addresses),
     shared: &Arc<SharedSession>,
     sent: Result<Asking, TransportError>,
     item: &mut Item<'_>,
     span: SpanOf<'_>,
 ) -> RequestOutcome {
+    let (drive, addresses) = to;
+    let rail = if addresses.count() > 1 { drives.rail_of_shared(drive, shared) } else { None };
     let answered = match sent {
-        Ok(asking) => match asking.await {
+        Ok(asking) => match answer(drives, drive, rail.as_deref(), asking).await {
             Ok(answer) => {
                 span.at(|span, now| span.answered_us = now);
                 land_small(answer, first_byte(&item.request), item.into, span).await
@@ -134,8 +139,26 @@ async fn land(
         }
         Err(error) => {
             let why = error.to_string();
+            if addresses.count() > 1 {
+                // Whether another rail answers is found out when it is asked again.
+                rail.iter().for_each(|address| drives.lose_rail(drive, address, &why));
+                return Err(Failure::Idle);
+            }
             drives.note_away(drive, &why);
             Err(Failure::Lost(why))
         }
+    }
+}
+
+/// Waits for an answer on a rail; `None`: the drive has no other, or the session was replaced.
+async fn answer(
+    drives: &Drives,
+    drive: DriveId,
+    rail: Option<&str>,
+    asking: Asking,
+) -> Result<SmallAnswer, TransportError> {
+    match rail {
+        Some(address) => drives.unless_silent(drive, address, &AtomicU64::new(0), asking).await,
+        None => asking.await,
     }
 }

@@ -20,7 +20,12 @@ pub(crate) struct Between {
 pub(crate) struct Way {
     /// The next answer is lost. From then on no connection passes anything, until the way is opened again.
     loses: AtomicBool,
-    closed: AtomicBool,
+    pub(crate) closed: AtomicBool,
+    /// All connections end with this piece, and no new one passes anything, until the way is opened again;
+    /// 0: never.
+    closes_at: AtomicU64,
+    /// Nothing passes, and nobody is told.
+    pub(crate) mute: AtomicBool,
     /// A bit is flipped in one of this many pieces of traffic; 0: in none.
     pub(crate) flips: AtomicU64,
     pieces: AtomicU64,
@@ -42,6 +47,8 @@ impl Between {
                 if shared.closed.load(Ordering::SeqCst) {
                     continue;
                 }
+                // The far end's hello does not pass.
+                shared.heard().await;
                 let Ok(far) = TcpStream::connect(&server).await else { continue };
                 tokio::spawn(pass(near, far, Arc::clone(&shared)));
             }
@@ -65,7 +72,23 @@ impl Between {
     }
 
     pub(crate) fn open(&self) {
+        self.way.closes_at.store(0, Ordering::SeqCst);
         self.way.closed.store(false, Ordering::SeqCst);
+    }
+
+    /// Cuts the way in the midst of what passes from now on, after this many pieces.
+    pub(crate) fn cut_after(&self, pieces: u64) {
+        let at = self.way.pieces.load(Ordering::SeqCst) + pieces;
+        self.way.closes_at.store(at, Ordering::SeqCst);
+    }
+}
+
+impl Way {
+    /// Waits until the way is not mute.
+    async fn heard(&self) {
+        while self.mute.load(Ordering::SeqCst) {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
     }
 }
 
@@ -79,6 +102,7 @@ async fn pass(mut near: TcpStream, mut far: TcpStream, way: Arc<Way>) {
             read = far.read(&mut from_far) => (read.map(|read| &mut from_far[..read]), &mut near, true),
         };
         let Ok(bytes) = bytes else { return };
+        way.heard().await;
         if bytes.is_empty() || way.closed.load(Ordering::SeqCst) {
             return;
         }
@@ -93,6 +117,11 @@ async fn pass(mut near: TcpStream, mut far: TcpStream, way: Arc<Way>) {
         }
         let flips = way.flips.load(Ordering::SeqCst);
         let piece = way.pieces.fetch_add(1, Ordering::SeqCst);
+        let closes_at = way.closes_at.load(Ordering::SeqCst);
+        if closes_at > 0 && piece >= closes_at {
+            way.closed.store(true, Ordering::SeqCst);
+            return;
+        }
         if flips > 0 && piece % flips == flips - 1 {
             // A different place each time: header, head or fields.
             let bit = usize::try_from(piece * 37).expect("small") % (bytes.len() * 8);

@@ -33,7 +33,8 @@ pub(crate) struct Drive {
     pub(crate) name: String,
     pub(crate) address: String,
     pub(crate) credentials: Credentials,
-    /// Address that the drive advertises from its next start on; `None`: the one that it listens on.
+    /// Address that the drive advertises from its next start on; `None`: the one that it listens on. Several
+    /// have commas between, as in `address`.
     pub(crate) advertise: Option<String>,
     pub(crate) capacity_bytes: Option<u64>,
     /// The device that its disk is as slow as, from its next start on; `None`: it is as fast as it is.
@@ -349,8 +350,10 @@ async fn drive(
     capacity_bytes: Option<u64>,
     disk_model: Option<Arc<Device>>,
 ) -> Option<(Node, braid_drive::Ready)> {
-    let mut config = braid_drive::Config::new(dir, listen);
-    config.advertise = advertise;
+    let rails = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
+    let mut config = braid_drive::Config::new(dir, "");
+    config.listen = rails(&listen);
+    config.advertise = advertise.as_deref().map(rails).unwrap_or_default();
     config.manager = Some(ready.address.clone());
     config.token = Some(ready.join_token.clone());
     config.name = Some(name.to_owned());

@@ -10,6 +10,7 @@ mod files;
 mod holes;
 mod keys;
 mod quotas;
+mod rails;
 mod ranges;
 mod raw;
 mod records;

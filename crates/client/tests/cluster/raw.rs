@@ -164,6 +164,7 @@ async fn send(
     let row = &opened.stat.segments[0].columns[Column(column).index()];
     let grant = opened.grants[0][Column(column).index()].as_ref().expect("a grant");
     let limits = Limits::default();
-    let session = DriveSession::connect(&row.address, row.drive, cluster.ready.cluster, &limits).await;
+    let session =
+        DriveSession::connect_first(&row.addresses, row.drive, cluster.ready.cluster, &limits).await;
     session.expect("connect").call(grant, request, payload).await.map(drop)
 }

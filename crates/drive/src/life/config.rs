@@ -7,6 +7,7 @@ use std::time::Duration;
 use braid_store::Options;
 use braid_store::disk::modelled::Device;
 use braid_transport::Limits;
+use braid_wire::addresses::{BadAddresses, RAILS_MAX};
 use braid_wire::token::Token;
 
 use crate::connections::sending::Sending;
@@ -22,15 +23,17 @@ pub const SCRUB_RATE: u64 = 8 << 20;
 /// The default bytes that are read ahead of a drive's sequential readers.
 pub const READ_AHEAD_BYTES: u64 = 128 << 20;
 
-/// One drive: one directory, one store, one address. A process may run several.
+/// One drive: one directory, one store, one address or several. A process may run several.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// The drive's directory: its identity (`drive.toml`), its lock and its store. Created if it is missing.
     pub dir: PathBuf,
-    /// The address to listen on: `host:port`; port 0 takes a free one.
-    pub listen: String,
-    /// The address given to others; `None`: the one it listens on. Required when it listens on all addresses.
-    pub advertise: Option<String>,
+    /// The addresses to listen on, one for each rail, at most [`RAILS_MAX`]: `host:port`; port 0 takes a free
+    /// one.
+    pub listen: Vec<String>,
+    /// The addresses given to others, as many as `listen` has and in its order; empty: those it listens on.
+    /// Required when it listens on all addresses of the machine.
+    pub advertise: Vec<String>,
     /// The manager's address; `None`: the one stored by the last start.
     pub manager: Option<String>,
     /// A join token. Required until the drive has joined; afterwards it is checked against the directory's
@@ -132,8 +135,8 @@ impl Config {
     pub fn new(dir: impl Into<PathBuf>, listen: impl Into<String>) -> Config {
         Config {
             dir: dir.into(),
-            listen: listen.into(),
-            advertise: None,
+            listen: vec![listen.into()],
+            advertise: Vec::new(),
             manager: None,
             token: None,
             name: None,
@@ -150,6 +153,20 @@ impl Config {
             && asked < CAPACITY_BYTES_MIN
         {
             return Err(DriveError::Capacity { asked, min: CAPACITY_BYTES_MIN });
+        }
+        let told = self.advertise.len();
+        if told > 0 && told != self.listen.len() {
+            return Err(DriveError::Advertised { listen: self.listen.len(), advertise: told });
+        }
+        let twice = self.listen.iter().enumerate().find(|(at, listen)| {
+            // Of port 0 each takes another.
+            !listen.ends_with(":0") && self.listen[..*at].contains(listen)
+        });
+        match (self.listen.len(), twice) {
+            (0, _) => return Err(DriveError::Rails(BadAddresses::None)),
+            (rails, _) if rails > RAILS_MAX => return Err(DriveError::Rails(BadAddresses::TooMany(rails))),
+            (_, Some((_, listen))) => return Err(DriveError::Rails(BadAddresses::Twice(listen.clone()))),
+            (_, None) => {}
         }
         let refusal = self.settings.sending.refusal();
         refusal.map_or(Ok(()), |why| Err(DriveError::NoSendfile(why)))

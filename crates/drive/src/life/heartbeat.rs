@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use braid_layout::ReservationId;
 use braid_store::Stat;
 use braid_transport::{ControlSession, Limits, Mismatch, TransportError, host};
+use braid_wire::Addresses;
 use braid_wire::capability::CAPABILITY_MS;
 use braid_wire::control::{
     Admission, ControlReply, ControlRequest, FileSystem, Heartbeat, HeartbeatReply, KeyTurn,
@@ -45,7 +46,7 @@ const INTERVAL_MIN: Duration = Duration::from_millis(50);
 /// The parts of a heartbeat that stay the same.
 #[derive(Debug, Clone)]
 pub(crate) struct About {
-    pub(crate) address: String,
+    pub(crate) addresses: Addresses,
     pub(crate) host: String,
     pub(crate) directory: String,
 }
@@ -282,7 +283,7 @@ impl Pulse {
     fn heartbeat(&self, core: &Core, stat: &Stat, last: Last) -> Heartbeat {
         let objects = damage_checks::lost_objects(core);
         Heartbeat {
-            address: self.about.address.clone(),
+            addresses: self.about.addresses.clone(),
             host: self.about.host.clone(),
             directory: self.about.directory.clone(),
             pid: host::process_id(),

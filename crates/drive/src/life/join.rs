@@ -235,7 +235,7 @@ async fn attempt(
     directory.save(identity)?;
     let join = JoinDrive {
         name: identity.name.clone(),
-        address: about.address.clone(),
+        addresses: about.addresses.clone(),
         host: about.host.clone(),
         rack: config.rack.clone(),
         directory: about.directory.clone(),

@@ -9,6 +9,7 @@ use braid_layout::DriveId;
 use braid_schedule::{DeviceCost, RailRate};
 use braid_store::Store;
 use braid_transport::{Capacity, Credentials, LinkBounds, Listener, host, raise_descriptors};
+use braid_wire::Addresses;
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::{info, warn};
@@ -46,8 +47,10 @@ pub struct Ready {
     pub drive: DriveId,
     /// Name of the drive in the cluster.
     pub name: String,
-    /// Address on which the drive listens.
+    /// First address on which the drive listens.
     pub address: SocketAddr,
+    /// All addresses on which the drive listens, with commas between.
+    pub listens: String,
     /// Address of the manager, for other work that the drive's process does in the drive's name.
     pub manager: String,
     /// Credentials that prove to the manager that a session is the drive's; for the same work as `manager`.
@@ -99,11 +102,12 @@ pub async fn run(
             return Err(error);
         }
     };
-    let address = listener.local_address();
+    let listens: Vec<SocketAddr> = listener.local_addresses().collect();
     let (close, closing) = watch::channel(false);
     // The drive serves even if nobody waits for this.
-    let _ = ready.send(is_ready(&identity, &manager, address, &core));
-    info!(drive = %identity.name, id = %identity.drive, %address, "listening");
+    let _ = ready.send(is_ready(&identity, &manager, &listens, &core));
+    let address = shown(&listens);
+    info!(drive = %identity.name, id = %identity.drive, address, "listening");
     let verifying = verify(&core, &directory, &closing);
     let mut keeping_time = JoinSet::new();
     keeping_time.spawn(Arc::clone(&core.gate).keep_time());
@@ -192,13 +196,19 @@ async fn calibrated(directory: &Arc<Directory>, config: &Config) -> Result<Calib
         .await
 }
 
-fn is_ready(identity: &Identity, manager: &str, address: SocketAddr, core: &Core) -> Ready {
+/// Addresses as one text, with commas between.
+fn shown(listens: &[SocketAddr]) -> String {
+    listens.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(",")
+}
+
+fn is_ready(identity: &Identity, manager: &str, listens: &[SocketAddr], core: &Core) -> Ready {
     let Identity { drive, name, .. } = identity;
     let name = name.clone();
     let manager = manager.to_owned();
     let credentials = core.keys.credentials();
     let damage = Arc::clone(&core.damage);
-    Ready { drive: *drive, name, address, manager, credentials, damage }
+    let address = listens[0];
+    Ready { drive: *drive, name, address, listens: shown(listens), manager, credentials, damage }
 }
 
 /// Sends the last heartbeat: the drive has served its last request. It does not wait long, as the manager may
@@ -324,7 +334,7 @@ async fn prepare(config: &Config) -> Result<Prepared, DriveError> {
         unsent_bytes: rate.piece_bytes(),
     });
     let capacity = Capacity { link, ..room.capacity() };
-    let listener = Listener::bind_with(&config.listen, settings.limits, capacity).await?;
+    let listener = Listener::bind_all(&config.listen, settings.limits, capacity).await?;
     let directory = Arc::new(directory);
     let opening = identity.clone();
     let gate = Gate::new(DeviceCost::FREE, settings.reads_max.max(1));
@@ -334,7 +344,11 @@ async fn prepare(config: &Config) -> Result<Prepared, DriveError> {
         in_thread(config.clone(), move |config| join::store(&directory, &opening, &config, &gate)).await?
     };
     let about = About {
-        address: config.advertise.clone().unwrap_or_else(|| listener.local_address().to_string()),
+        addresses: match config.advertise.as_slice() {
+            [] => Addresses::new(&listener.local_addresses().map(|at| at.to_string()).collect::<Vec<_>>()),
+            told => Addresses::new(told),
+        }
+        .map_err(DriveError::Rails)?,
         host: config.host.clone().unwrap_or_else(host_name),
         directory: std::path::absolute(directory.path())
             .unwrap_or_else(|_| directory.path().to_owned())

@@ -318,7 +318,7 @@ async fn what_cannot_start_says_why() {
     let error = fails(configure(dir.path())).await;
     assert!(matches!(&error, DriveError::InUse(path) if path == dir.path()), "{error}");
     let mut taken = configure(other.path());
-    taken.listen = drive.address.to_string();
+    taken.listen = vec![drive.address.to_string()];
     let error = fails(taken).await;
     assert!(matches!(&error, DriveError::Transport(TransportError::InUse { .. })), "{error}");
     assert!(error.to_string().contains(&drive.address.to_string()), "{error}");

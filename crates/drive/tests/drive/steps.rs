@@ -236,7 +236,7 @@ async fn a_write_that_waits_for_its_parity_holds_up_no_read() {
     stripes.stop(parity).await;
     // A listener in the sister's place accepts connections and says nothing.
     let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    stripes.manager.state().addresses.insert(id, mute.local_addr().unwrap().to_string());
+    stripes.manager.state().addresses.insert(id, mute.local_addr().unwrap().to_string().into());
     let grant = stripes.grant(0, G, stripes.all());
     let mut session = stripes.session(0).await;
     let (asker, answers) = session.halves();

@@ -86,12 +86,15 @@ pub(crate) enum Bench {
         braid-lab bench volumes --out docs/results"
     )]
     Volumes(BenchCluster),
-    /// The network between clients and drives: many senders at once over a link with a short queue
+    /// Measure what files get of the links between drives and a client, beside plain TCP
     #[command(
-        after_help = "A manager and drives run as processes of their own, each drive in a network namespace, with links that are limited. docs/bench.md says what each row does.\n\nRows:\n  \
-        incast    16 drives answer a client at once, and 16 clients write to a drive, over 200 Mbit/s with a queue of 32 KiB\n\n\
-        It needs root and iproute2, 2 GiB free in the directory (1 GiB with --quick) and a few minutes. It ends its processes and removes its files and namespaces, also on Ctrl-C.\n\nExamples:\n  \
-        braid-lab bench net\n  braid-lab bench net --only 'one client' --json"
+        after_help = "Each drive is on a host of its own, a network namespace, and links are limited by `tc tbf`: it needs root and iproute2, and leaves its rows out without them. docs/bench.md says what each row does.\n\nRows:\n  \
+        rails    three drives and a client, over two links each against one, of 100 Mbit/s\n  \
+        links    1 to 16 drives, each on a link of 100 Mbit/s, and a client's link of 100 to 200 Mbit/s\n  \
+         incast   16 drives answer a client at once, and 16 clients write to a drive, over 200 Mbit/s with a queue of 32 KiB\n\n\
+        It needs 8 GiB free in the directory (1 GiB with --quick) and about 20 minutes. It ends its processes and removes its files and hosts, also on Ctrl-C.\n\nExamples:\n  \
+        braid-lab bench net\n  braid-lab bench net --quick --json\n  braid-lab bench net --only rails\n  \
+        braid-lab bench net --out docs/results"
     )]
     Net(BenchCluster),
     /// Measure plain senders, writers and memory of this machine: the bounds of the other benches

@@ -69,12 +69,25 @@ impl Cluster {
         drives: u16,
         options: DriveOptions,
     ) -> Result<Cluster, Failure> {
+        Cluster::railed_on(hosts, parent, name, drives, options, 1).await
+    }
+
+    /// As [`Cluster::bare_on`], with the drives at the first `rails` addresses of their hosts.
+    pub(super) async fn railed_on(
+        hosts: &Hosts,
+        parent: &Path,
+        name: &str,
+        drives: u16,
+        options: DriveOptions,
+        rails: usize,
+    ) -> Result<Cluster, Failure> {
         let listen = format!("{}:0", hosts.address(None));
         let mut cluster = Cluster::managed(parent, name, drives, &listen, "1").await?;
         cluster.running.options = options;
         for (index, drive) in cluster.running.cluster.drives.clone().iter().enumerate() {
             let directory = cluster.running.dir.drive(drive);
-            cluster.start_on(hosts, drive, index, &directory).await?;
+            let host = hosts.host(index, rails);
+            cluster.start_at(drive, &directory, Some(host)).await?;
         }
         Ok(cluster)
     }
@@ -235,18 +248,7 @@ impl Cluster {
         self.start_at(drive, directory, None).await
     }
 
-    /// Starts a drive like [`Cluster::start`], on one of the hosts.
-    pub(super) async fn start_on(
-        &mut self,
-        hosts: &Hosts,
-        drive: &str,
-        host: usize,
-        directory: &Path,
-    ) -> Result<(), Failure> {
-        let host = NamespaceHost { name: hosts.name(host), address: hosts.address(Some(host)) };
-        self.start_at(drive, directory, Some(host)).await
-    }
-
+    /// Starts a drive like [`Cluster::start`], on one of the hosts if one is given.
     async fn start_at(
         &mut self,
         drive: &str,

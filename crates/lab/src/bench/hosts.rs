@@ -1,9 +1,11 @@
 //! Hosts: a network namespace for each drive, all on one bridge, whose links can be limited (`tc tbf`). The
-//! manager and the clients stay in this process's namespace, on one link to that bridge. Needs root and
-//! iproute2. The namespaces' names hold this process's id; dropping the value removes them.
+//! manager and the clients stay in this process's namespace, on one link to that bridge. With several rails
+//! there are as many bridges, and each host and this namespace have a link to each. Needs root and iproute2.
+//! The namespaces' names hold this process's id; dropping the value removes them.
 
 use std::process::{Command, Stdio};
 
+use braid_cli::machine::local::NamespaceHost;
 use braid_cli::output::exit::{Doing, Exit, Failure};
 
 /// Share of each frame that TCP carries: 1448 of 1514 bytes.
@@ -18,6 +20,7 @@ const FRAMES_BYTES: u64 = 4 << 10;
 pub(super) struct Hosts {
     pid: u32,
     count: usize,
+    rails: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,33 +49,51 @@ impl Hosts {
         made.err().map(|failure| failure.to_string())
     }
 
-    /// Makes `count` hosts.
+    /// Makes `count` hosts with one link each.
     pub(super) fn up(count: usize) -> Result<Hosts, Failure> {
+        Hosts::with_rails(count, 1)
+    }
+
+    /// Makes `count` hosts with `rails` links each, at most two.
+    pub(super) fn with_rails(count: usize, rails: usize) -> Result<Hosts, Failure> {
         // Made first, so that dropping it removes what exists if a later step fails.
-        let hosts = Hosts { pid: std::process::id(), count };
-        let switch = hosts.switch();
-        let here = hosts.here();
-        ip(&["netns", "add", &switch])?;
-        ip(&["-n", &switch, "link", "add", "br0", "type", "bridge"])?;
-        ip(&["-n", &switch, "link", "set", "br0", "up"])?;
-        let own = hosts.pid.to_string();
-        ip(&["-n", &switch, "link", "add", "clients", "type", "veth", "peer", "name", &here, "netns", &own])?;
-        ip(&["-n", &switch, "link", "set", "clients", "master", "br0", "up"])?;
-        ip(&["addr", "add", &format!("{}/24", hosts.address(None)), "dev", &here])?;
-        ip(&["link", "set", &here, "up"])?;
+        let hosts = Hosts { pid: std::process::id(), count, rails };
+        ip(&["netns", "add", &hosts.switch()])?;
         for index in 0..count {
             let name = hosts.name(index);
-            let port = port(index);
             ip(&["netns", "add", &name])?;
-            ip(&[
-                "-n", &switch, "link", "add", &port, "type", "veth", "peer", "name", "eth0", "netns", &name,
-            ])?;
-            ip(&["-n", &switch, "link", "set", &port, "master", "br0", "up"])?;
-            ip(&["-n", &name, "addr", "add", &format!("{}/24", hosts.address(Some(index))), "dev", "eth0"])?;
-            ip(&["-n", &name, "link", "set", "eth0", "up"])?;
             ip(&["-n", &name, "link", "set", "lo", "up"])?;
         }
+        (0..rails).try_for_each(|rail| hosts.connect(rail))?;
         Ok(hosts)
+    }
+
+    /// Makes one rail: a bridge, and a link to it from here and from each host.
+    fn connect(&self, rail: usize) -> Result<(), Failure> {
+        let switch = self.switch();
+        let here = self.here(rail);
+        let bridge = format!("br{rail}");
+        let clients = clients(rail);
+        ip(&["-n", &switch, "link", "add", &bridge, "type", "bridge"])?;
+        ip(&["-n", &switch, "link", "set", &bridge, "up"])?;
+        let own = self.pid.to_string();
+        ip(&["-n", &switch, "link", "add", &clients, "type", "veth", "peer", "name", &here, "netns", &own])?;
+        ip(&["-n", &switch, "link", "set", &clients, "master", &bridge, "up"])?;
+        ip(&["addr", "add", &format!("{}/24", self.address_on(None, rail)), "dev", &here])?;
+        ip(&["link", "set", &here, "up"])?;
+        for index in 0..self.count {
+            let name = self.name(index);
+            let port = port(index, rail);
+            let device = device(rail);
+            ip(&[
+                "-n", &switch, "link", "add", &port, "type", "veth", "peer", "name", &device, "netns", &name,
+            ])?;
+            ip(&["-n", &switch, "link", "set", &port, "master", &bridge, "up"])?;
+            let address = format!("{}/24", self.address_on(Some(index), rail));
+            ip(&["-n", &name, "addr", "add", &address, "dev", &device])?;
+            ip(&["-n", &name, "link", "set", &device, "up"])?;
+        }
+        Ok(())
     }
 
     /// Limits links to `bits` bits a second, in both directions.
@@ -80,38 +101,48 @@ impl Hosts {
         let switch = self.switch();
         let queue = ["latency", LATENCY].map(str::to_owned);
         let limit = |namespace: Option<&str>, device: &str| tbf(namespace, device, bits, BURST_BYTES, &queue);
-        match links {
+        (0..self.rails).try_for_each(|rail| match links {
             Links::Clients => {
-                limit(None, &self.here())?;
-                limit(Some(&switch), "clients")
+                limit(None, &self.here(rail))?;
+                limit(Some(&switch), &clients(rail))
             }
             Links::Drives => (0..self.count).try_for_each(|index| {
-                limit(Some(&self.name(index)), "eth0")?;
-                limit(Some(&switch), &port(index))
+                limit(Some(&self.name(index)), &device(rail))?;
+                limit(Some(&switch), &port(index, rail))
             }),
-        }
+        })
     }
 
     /// Limits links to `bits` bits a second in the direction from the switch, with a queue of this many bytes
-    /// before them, as of a switch with little memory. Senders are kept from handing over many frames as one.
+    /// before them, on the first rail, as of a switch with little memory. Senders are kept from handing over many frames as one.
     pub(super) fn narrow(&self, links: Links, bits: u64, queue_bytes: u64) -> Result<(), Failure> {
         let switch = self.switch();
-        for (namespace, device) in (0..self.count).map(|index| (self.name(index), "eth0".to_owned())) {
+        for (namespace, device) in (0..self.count).map(|index| (self.name(index), device(0))) {
             ip(&["-n", &namespace, "link", "set", &device, "gso_max_segs", "1"])?;
         }
-        ip(&["link", "set", &self.here(), "gso_max_segs", "1"])?;
+        ip(&["link", "set", &self.here(0), "gso_max_segs", "1"])?;
         let queue = ["limit".to_owned(), format!("{queue_bytes}b")];
         match links {
-            Links::Clients => tbf(Some(&switch), "clients", bits, FRAMES_BYTES, &queue),
+            Links::Clients => tbf(Some(&switch), &clients(0), bits, FRAMES_BYTES, &queue),
             Links::Drives => (0..self.count)
-                .try_for_each(|index| tbf(Some(&switch), &port(index), bits, FRAMES_BYTES, &queue)),
+                .try_for_each(|index| tbf(Some(&switch), &port(index, 0), bits, FRAMES_BYTES, &queue)),
         }
     }
 
-    /// IP address of a host, or of the manager and the clients for `None`. 198.18.0.0/15 is for benchmarks
-    /// (RFC 2544).
+    /// IP address of a host on the first rail, or of the manager and the clients for `None`.
     pub(super) fn address(&self, host: Option<usize>) -> String {
-        format!("198.18.{}.{}", self.pid % 256, host.map_or(254, |index| index + 1))
+        self.address_on(host, 0)
+    }
+
+    /// IP address on a rail. 198.18.0.0/15 is for benchmarks (RFC 2544).
+    pub(super) fn address_on(&self, host: Option<usize>, rail: usize) -> String {
+        format!("198.{}.{}.{}", 18 + rail % 2, self.pid % 256, host.map_or(254, |index| index + 1))
+    }
+
+    /// A host for a drive, at its addresses on the first `rails` rails.
+    pub(super) fn host(&self, index: usize, rails: usize) -> NamespaceHost {
+        let addresses = (0..rails.min(self.rails)).map(|rail| self.address_on(Some(index), rail));
+        NamespaceHost { name: self.name(index), addresses: addresses.collect() }
     }
 
     /// Name of a host's network namespace.
@@ -123,15 +154,18 @@ impl Hosts {
         format!("braid-{}-sw", self.pid)
     }
 
-    /// Device at the clients' end of their link.
-    fn here(&self) -> String {
-        format!("brb{}", self.pid)
+    /// Device at the clients' end of their link on a rail.
+    fn here(&self, rail: usize) -> String {
+        let letter = if rail == 0 { 'b' } else { 'c' };
+        format!("br{letter}{}", self.pid)
     }
 }
 
 impl Drop for Hosts {
     fn drop(&mut self) {
-        let _ = ip(&["link", "del", &self.here()]);
+        for rail in 0..self.rails {
+            let _ = ip(&["link", "del", &self.here(rail)]);
+        }
         for index in 0..self.count {
             let _ = ip(&["netns", "del", &self.name(index)]);
         }
@@ -140,8 +174,18 @@ impl Drop for Hosts {
 }
 
 /// Device at the switch's end of a host's link.
-fn port(index: usize) -> String {
-    format!("to-{index}")
+fn port(index: usize, rail: usize) -> String {
+    format!("to-{index}-{rail}")
+}
+
+/// Device at a host's end of its link.
+fn device(rail: usize) -> String {
+    format!("eth{rail}")
+}
+
+/// Device at the switch's end of the clients' link.
+fn clients(rail: usize) -> String {
+    format!("clients{rail}")
 }
 
 /// `queue`: what is dropped, as words for `tc`.

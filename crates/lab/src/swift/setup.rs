@@ -83,6 +83,7 @@ impl Setup {
                 drives: self.drives,
                 drives_per_host: 1,
                 rails: 1,
+                rail_percents: Vec::new(),
                 down: Vec::new(),
             },
             files: Files {

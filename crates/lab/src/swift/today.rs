@@ -37,6 +37,7 @@ impl Case {
                 drives: self.drives,
                 drives_per_host: 4,
                 rails: 2,
+                rail_percents: Vec::new(),
                 down: Vec::new(),
             },
             files: Files {

@@ -141,6 +141,27 @@ fn rows_of_volumes_have_their_figures() {
 }
 
 #[test]
+fn rails_are_measured_beside_plain_tcp() {
+    let place = Place::new();
+    let mut command = lab();
+    command.args(["bench", "net", "--quick", "--json", "--only", "rails", "--dir"]).arg(place.file(""));
+    let document = run(command).ok().json();
+    let rows = document["rows"].as_array().expect("a list");
+    if let Some(left_out) = document["left_out"].as_array().expect("a list").first() {
+        assert!(left_out["why"].as_str().expect("text").contains("limited links need"), "{document}");
+        return;
+    }
+    assert_eq!(rows.len(), 2, "{document}");
+    for row in rows {
+        // Both rails of the second run have carried.
+        let found = row["found"].as_str().expect("text");
+        assert!(found.contains("over two (") && !found.contains("(100 % and 0 %)"), "{found}");
+        assert!(found.contains("plain TCP") && row["value"].as_f64().expect("a number") > 0.0, "{document}");
+    }
+    assert_eq!(fs::read_dir(place.file("")).expect("read").count(), 0, "something is left");
+}
+
+#[test]
 fn promises_are_measured_by_the_names_of_rows() {
     let place = Place::new();
     let mut command = lab();

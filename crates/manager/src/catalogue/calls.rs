@@ -11,7 +11,7 @@ use braid_wire::control::Grant;
 use braid_wire::data::{
     Address, Attributes, ColumnMap, Create, DriveRequest, Expect, Fence, PartitionSet, Remove, StripeWrite,
 };
-use braid_wire::{Reason, Refusal};
+use braid_wire::{Addresses, Reason, Refusal};
 
 use crate::columns::calls::drive_call;
 use crate::core::Core;
@@ -120,12 +120,12 @@ async fn call(
     request: &DriveRequest,
     payload: &[&[u8]],
 ) -> Result<(), CallError> {
-    let (address, grant) = grant(core, drive, stream)?;
-    core.drive_calls.call_with(drive, &address, &grant, request, payload).await.map(drop)
+    let (addresses, grant) = grant(core, drive, stream)?;
+    core.drive_calls.call_with(drive, &addresses, &grant, request, payload).await.map(drop)
 }
 
-/// The drive's address, and the grant for a stream's object there.
-fn grant(core: &Core, drive: DriveId, stream: ObjectId) -> Result<(String, Grant), CallError> {
+/// The drive's addresses, and the grant for a stream's object there.
+fn grant(core: &Core, drive: DriveId, stream: ObjectId) -> Result<(Addresses, Grant), CallError> {
     let expires_ms = core.now_ms() + CAPABILITY_MS;
     let table = core.drives();
     let known = table
@@ -133,7 +133,7 @@ fn grant(core: &Core, drive: DriveId, stream: ObjectId) -> Result<(String, Grant
         .ok_or_else(|| CallError::Unreachable("the manager does not know the drive".to_owned()))?;
     let standing = (G, set_of_one(), LEASE);
     let grant = grants::for_catalogue(&known.record.master, drive, PARTITION, stream, standing, expires_ms);
-    Ok((known.record.address.clone(), grant))
+    Ok((known.record.addresses.clone(), grant))
 }
 
 fn at(stream: ObjectId) -> Address {

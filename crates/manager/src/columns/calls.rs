@@ -13,16 +13,16 @@ pub(crate) async fn drive_call(
     drive: DriveId,
     request: &DriveRequest,
 ) -> Result<DriveReply, CallError> {
-    let (address, grant) = {
+    let (addresses, grant) = {
         let now_ms = core.now_ms();
         let table = core.drives();
         let known = table
             .drive(drive)
             .ok_or_else(|| CallError::Unreachable("the manager does not know its drive".to_owned()))?;
         let grant = grants::for_drive(&known.record.master, drive, now_ms + CAPABILITY_MS);
-        (known.record.address.clone(), grant)
+        (known.record.addresses.clone(), grant)
     };
-    core.drive_calls.call(drive, &address, &grant, request).await
+    core.drive_calls.call(drive, &addresses, &grant, request).await
 }
 
 /// Sends a request about a partition.
@@ -32,16 +32,16 @@ pub(crate) async fn partition_call(
     partition: PartitionId,
     request: &DriveRequest,
 ) -> Result<DriveReply, CallError> {
-    let (address, grant) = {
+    let (addresses, grant) = {
         let now_ms = core.now_ms();
         let table = core.drives();
         let known = table
             .drive(drive)
             .ok_or_else(|| CallError::Unreachable("the manager does not know its drive".to_owned()))?;
         let grant = grants::for_partition(&known.record.master, drive, partition, now_ms + CAPABILITY_MS);
-        (known.record.address.clone(), grant)
+        (known.record.addresses.clone(), grant)
     };
-    core.drive_calls.call(drive, &address, &grant, request).await
+    core.drive_calls.call(drive, &addresses, &grant, request).await
 }
 
 pub(crate) fn unexpected(reply: &DriveReply) -> CallError {

@@ -13,7 +13,7 @@ use braid_wire::data::{
     Address, Attributes, Create, DriveReply, DriveRequest, Fence, FenceReply, GetAttributes, Listing, Remove,
     SetAttributes, Snapshot, VERSIONS_UNITS_MAX, Verdict, Versions, VersionsReply,
 };
-use braid_wire::{Reason, Refusal};
+use braid_wire::{Addresses, Reason, Refusal};
 use tokio::task::JoinSet;
 
 use crate::columns::calls::unexpected;
@@ -40,11 +40,11 @@ pub(crate) struct Fenced {
     pub owed_to: BTreeSet<(u32, Column)>,
 }
 
-/// One column's object, with the address and grant to call its drive about it.
+/// One column's object, with the addresses and grant to call its drive about it.
 #[derive(Clone)]
 pub(crate) struct Target {
     drive: DriveId,
-    address: String,
+    addresses: Addresses,
     grant: Grant,
     /// Grant of the generation before, which cannot remove an object made in this generation.
     older: Option<Grant>,
@@ -248,7 +248,7 @@ impl Target {
         let before = inode.g.0.checked_sub(1).filter(|_| joins).map(Generation);
         Some(Target {
             drive,
-            address: record.address.clone(),
+            addresses: record.addresses.clone(),
             grant: sign(inode.g),
             older: before.map(sign),
             at,
@@ -291,7 +291,7 @@ impl Target {
     }
 
     async fn call(&self, core: &Core, request: &DriveRequest) -> Result<DriveReply, CallError> {
-        core.drive_calls.call(self.drive, &self.address, &self.grant, request).await
+        core.drive_calls.call(self.drive, &self.addresses, &self.grant, request).await
     }
 
     /// Fences the object. One that does not exist is created first, so that no older capability can create
@@ -331,7 +331,7 @@ impl Target {
                 Err(error) if is_lost(&error) => {
                     let Some(older) = older.take() else { return Err(error) };
                     let remove = Remove { at: self.at, term: self.term }.into();
-                    core.drive_calls.call(self.drive, &self.address, older, &remove).await?;
+                    core.drive_calls.call(self.drive, &self.addresses, older, &remove).await?;
                 }
                 Err(error) => return Err(error),
             }

@@ -9,7 +9,7 @@ use braid_meta::records::schema::{LeftRecord, RemoveRecord, key, table};
 use braid_meta::rules::grants::{self, CAPABILITY_MS};
 use braid_wire::control::Grant;
 use braid_wire::data::{Address, DriveReply, DriveRequest, Remove};
-use braid_wire::{Reason, Refusal};
+use braid_wire::{Addresses, Reason, Refusal};
 
 use crate::core::Core;
 use crate::drive_calls::CallError;
@@ -82,17 +82,17 @@ async fn free_all(
 /// Has a drive remove a few objects, with requests that are sent together.
 async fn free_some(core: &Core, drive: DriveId, some: &[Freeing]) -> Vec<Result<(), CallError>> {
     let mut requests = Vec::with_capacity(some.len());
-    let mut address = String::new();
+    let mut addresses = Addresses::default();
     for freeing in some {
         let Some((to, grant, request)) =
             removal(core, drive, freeing.of.0, freeing.of.1, freeing.of.2, freeing.g)
         else {
             return vec![Ok(()); some.len()];
         };
-        address = to;
+        addresses = to;
         requests.push((grant, request));
     }
-    let outcomes = core.drive_calls.call_all(drive, &address, &requests).await;
+    let outcomes = core.drive_calls.call_all(drive, &addresses, &requests).await;
     outcomes.into_iter().map(as_removed).collect()
 }
 
@@ -136,10 +136,10 @@ pub(crate) async fn free_object(
     object: ObjectId,
     g: Generation,
 ) -> Result<(), CallError> {
-    let Some((address, grant, request)) = removal(core, drive, volume, file, object, g) else {
+    let Some((addresses, grant, request)) = removal(core, drive, volume, file, object, g) else {
         return Ok(());
     };
-    as_removed(core.drive_calls.call(drive, &address, &grant, &request).await)
+    as_removed(core.drive_calls.call(drive, &addresses, &grant, &request).await)
 }
 
 /// Address, grant and request with which a drive is told to remove an object; `None` if there is no such
@@ -151,9 +151,9 @@ fn removal(
     file: FileId,
     object: ObjectId,
     g: Generation,
-) -> Option<(String, Grant, DriveRequest)> {
+) -> Option<(Addresses, Grant, DriveRequest)> {
     let partition = PartitionId::from(volume);
-    let (address, grant) = {
+    let (addresses, grant) = {
         let now_ms = core.now_ms();
         let table = core.drives();
         let known = table.drive(drive)?;
@@ -169,10 +169,10 @@ fn removal(
             [0; 16],
             expires_ms,
         );
-        (known.record.address.clone(), grant)
+        (known.record.addresses.clone(), grant)
     };
     let request = Remove { at: Address { partition, object }, term: core.term() };
-    Some((address, grant, request.into()))
+    Some((addresses, grant, request.into()))
 }
 
 fn as_removed(outcome: Result<DriveReply, CallError>) -> Result<(), CallError> {

@@ -68,7 +68,7 @@ pub(crate) async fn layout_and_reach(
     partition: PartitionId,
     listed: &ListedObject,
 ) -> Result<Option<(SegmentRecord, u64)>, Refusal> {
-    let (address, grant) = {
+    let (addresses, grant) = {
         let now_ms = core.now_ms();
         let table = core.drives();
         let Some(known) = table.drive(drive) else { return Ok(None) };
@@ -84,10 +84,10 @@ pub(crate) async fn layout_and_reach(
             [0; 16],
             expires_ms,
         );
-        (known.record.address.clone(), grant)
+        (known.record.addresses.clone(), grant)
     };
     let request = GetAttributes { at: Address { partition, object: listed.object } };
-    match core.drive_calls.call(drive, &address, &grant, &request.into()).await {
+    match core.drive_calls.call(drive, &addresses, &grant, &request.into()).await {
         Ok(DriveReply::Attributes(found)) => {
             let layout = SegmentRecord {
                 number: found.map.segment,

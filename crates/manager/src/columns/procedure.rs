@@ -255,11 +255,11 @@ pub(crate) enum Probe {
     Silent,
 }
 
-/// Contacts a drive at its address: a second at most to connect, and another for its hello.
+/// Contacts a drive at its addresses: a second at most to connect to each, and another for its hello.
 pub(crate) async fn probe(core: &Core, drive: DriveId) -> Probe {
-    let address = core.drives().drive(drive).map(|known| known.record.address.clone());
-    let Some(address) = address else { return Probe::Silent };
-    match core.drive_calls.probe(drive, &address).await {
+    let addresses = core.drives().drive(drive).map(|known| known.record.addresses.clone());
+    let Some(addresses) = addresses else { return Probe::Silent };
+    match core.drive_calls.probe(drive, &addresses).await {
         Ok(()) => Probe::Answers,
         Err(_) => Probe::Silent,
     }

@@ -18,14 +18,12 @@ use braid_wire::control::{
     LABEL_BYTES_MAX, PATH_BYTES_MAX, PROMISES_TOLD_MAX, ProcessMark,
 };
 use braid_wire::data::DriveParts;
-use braid_wire::{Reason, Refusal};
+use braid_wire::{Addresses, Reason, Refusal};
 
 use crate::core::{Core, set_record};
 use crate::restore::terms::{RESTORED_LATER_MS, begin_term, is_of_lost_state};
 use crate::sessions::keys::handle_heartbeat as handle_key;
 
-/// Maximum length of the address that a drive reports, in bytes: a name of 253, a colon and a port.
-pub const ADDRESS_BYTES_MAX: usize = 259;
 /// Maximum length of a drive's line on its method of sending the bytes of reads, in bytes.
 pub const IO_BYTES_MAX: usize = 1024;
 /// Maximum number of points of a drive's curves.
@@ -43,6 +41,11 @@ fn check_facts(facts: &[(&str, &String, usize)]) -> Result<(), Refusal> {
     }
 }
 
+/// Refuses addresses of a drive that are no list of its rails: clients are told them.
+fn check_addresses(addresses: &Addresses) -> Result<(), Refusal> {
+    addresses.check().map_err(|bad| Refusal::new(Reason::Malformed, bad.to_string()))
+}
+
 /// Joins a drive with the master key that its session's secrets give. Until the drive has shown that it holds
 /// its key, a repeat joins it again. After that the identity cannot be joined anew, or a holder of a join
 /// token could take a drive over.
@@ -55,8 +58,8 @@ pub async fn join(
     master: Key,
     request: JoinDrive,
 ) -> Result<JoinDriveReply, Refusal> {
+    check_addresses(&request.addresses)?;
     check_facts(&[
-        ("address", &request.address, ADDRESS_BYTES_MAX),
         ("host", &request.host, LABEL_BYTES_MAX),
         ("rack", &request.rack, LABEL_BYTES_MAX),
         ("directory", &request.directory, PATH_BYTES_MAX),
@@ -74,7 +77,7 @@ pub async fn join(
         table.set_keys(drive, joined.keys.clone());
     };
     let Joined { record, keys, .. } = core.write_then(join, joined).await?;
-    tracing::info!(name = %record.name, drive = %record.drive, address = %record.address, "a drive joined");
+    tracing::info!(name = %record.name, drive = %record.drive, addresses = %record.addresses, "a drive joined");
     Ok(JoinDriveReply { name: record.name, key: keys.turn.number })
 }
 
@@ -88,8 +91,8 @@ struct Joined {
 
 /// Answers a heartbeat.
 pub async fn heartbeat(core: &Arc<Core>, drive: DriveId, beat: Heartbeat) -> Result<HeartbeatReply, Refusal> {
+    check_addresses(&beat.addresses)?;
     check_facts(&[
-        ("address", &beat.address, ADDRESS_BYTES_MAX),
         ("host", &beat.host, LABEL_BYTES_MAX),
         ("directory", &beat.directory, PATH_BYTES_MAX),
         ("io", &beat.io, IO_BYTES_MAX),
@@ -364,9 +367,9 @@ fn join_tx(
             return Err(Refusal::new(Reason::NotAllowed, detail));
         }
         let keys = keys::rejoined(tx, drive, now_ms)?;
-        let JoinDrive { address, host, directory, .. } = request;
+        let JoinDrive { addresses, host, directory, .. } = request;
         // It may lose its answer, and join once more: until its first heartbeat it may.
-        let record = DriveRecord { master, confirmed: false, address, host, directory, ..known.clone() };
+        let record = DriveRecord { master, confirmed: false, addresses, host, directory, ..known.clone() };
         tx.set(key::drive(drive), &record);
         return Ok(Joined { record, keys, renamed: None });
     }
@@ -408,7 +411,7 @@ fn join_tx(
         master,
         confirmed: false,
         replaced_by: DriveId(0),
-        address: request.address,
+        addresses: request.addresses,
         host: request.host,
         rack: request.rack,
         directory: request.directory,
@@ -444,7 +447,7 @@ mod tests {
         let db = Db::new(Arc::new(MemoryKv::new()));
         let request = JoinDrive {
             name: "one".into(),
-            address: "a:1".into(),
+            addresses: "a:1".into(),
             host: "h".into(),
             rack: "r".into(),
             directory: "/d".into(),
@@ -453,7 +456,7 @@ mod tests {
         };
         let joined = db.write(|tx| join_tx(tx, DriveId(1), Key::new([1; 32]), request, 5)).unwrap().record;
         // The heartbeat's copy is made, then the drive is replaced and renamed, then the copy is stored.
-        let heard = DriveRecord { address: "b:2".into(), confirmed: true, ..joined.clone() };
+        let heard = DriveRecord { addresses: "b:2".into(), confirmed: true, ..joined.clone() };
         db.write(|tx| {
             let replaced =
                 DriveRecord { replaced_by: DriveId(2), name: "one-replaced".into(), ..joined.clone() };
@@ -464,6 +467,6 @@ mod tests {
         db.write(|tx| store_heard(tx, heard)).unwrap();
         let stored = db.read(|tx| Ok(tx.record::<DriveRecord>(&key::drive(DriveId(1)))?)).unwrap().unwrap();
         assert_eq!((stored.replaced_by, stored.name.as_str()), (DriveId(2), "one-replaced"));
-        assert_eq!((stored.address.as_str(), stored.confirmed), ("b:2", true));
+        assert_eq!((stored.addresses, stored.confirmed), ("b:2".into(), true));
     }
 }

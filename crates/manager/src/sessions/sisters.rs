@@ -45,7 +45,7 @@ pub(crate) async fn find(
     let row = |(drive, epoch): (DriveId, Option<u32>)| {
         let known = table.drive(drive).filter(|_| table.state(drive, now_ms) == DriveState::Up)?;
         let grant = grants::for_deltas(&known.record.master, epoch?, drive, partition, asker, expires_ms);
-        Some(SisterRow { drive, address: known.record.address.clone(), grant })
+        Some(SisterRow { drive, addresses: known.record.addresses.clone(), grant })
     };
     Ok(SistersReply { sisters: epochs.into_iter().filter_map(row).collect() })
 }

@@ -16,7 +16,7 @@ use crate::fake::{Client, FakeDrive};
 /// A heartbeat of a process that has just started.
 pub(crate) fn beat(start: u64, instance: u64) -> Heartbeat {
     Heartbeat {
-        address: "127.0.0.1:1".to_owned(),
+        addresses: "127.0.0.1:1".into(),
         host: "h".to_owned(),
         directory: "/d".to_owned(),
         pid: 1,

@@ -112,7 +112,7 @@ impl FakeDrive {
         let address = listener.local_address().to_string();
         let join = JoinDrive {
             name: name.to_owned(),
-            address: address.clone(),
+            addresses: address.clone().into(),
             host: format!("host-{id}"),
             rack: String::new(),
             directory: "/nowhere".to_owned(),
@@ -525,7 +525,7 @@ async fn beat(drive: &FakeDrive, address: &str, restarted: &mut bool) -> Result<
         // Take all in one call: a second guard within one expression would deadlock.
         let FakeState { start, instance, log, seen, process, full, .. } = drive.told();
         let beat = Heartbeat {
-            address: address.to_owned(),
+            addresses: address.into(),
             host: format!("host-{}", drive.id),
             directory: "/nowhere".to_owned(),
             pid: 1,

@@ -51,7 +51,7 @@ async fn what_a_drive_tells_of_itself_has_bounds() {
     let master = braid_wire::token::Token::master_key(&token.secret, session.binding(), session.nonce(), id);
     let good = JoinDrive {
         name: "d".into(),
-        address: "127.0.0.1:1".into(),
+        addresses: "127.0.0.1:1".into(),
         host: "h".repeat(255),
         rack: String::new(),
         directory: "/".repeat(4096),
@@ -59,7 +59,8 @@ async fn what_a_drive_tells_of_itself_has_bounds() {
         capacity_bytes: 1 << 40,
     };
     for bad in [
-        JoinDrive { address: "a".repeat(260), ..good.clone() },
+        JoinDrive { addresses: format!("{}:1", "a".repeat(258)).into(), ..good.clone() },
+        JoinDrive { addresses: "a:1,b:1,a:1".into(), ..good.clone() },
         JoinDrive { host: "h".repeat(256), ..good.clone() },
         JoinDrive { rack: "r".repeat(256), ..good.clone() },
         JoinDrive { directory: "/".repeat(4097), ..good.clone() },
@@ -72,7 +73,7 @@ async fn what_a_drive_tells_of_itself_has_bounds() {
     let mut session =
         ControlSession::connect(&manager.ready.address, credentials, &Limits::default()).await.unwrap();
     let beat = Heartbeat {
-        address: good.address,
+        addresses: good.addresses,
         host: good.host,
         directory: good.directory,
         pid: 1,

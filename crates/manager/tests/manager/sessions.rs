@@ -394,7 +394,7 @@ async fn garbage_harms_nobody_else() {
     // Within a session, an unexpected message is refused, and the session continues.
     let refusal = client.refused(JoinDrive {
         name: String::new(),
-        address: String::new(),
+        addresses: "127.0.0.1:1".into(),
         host: String::new(),
         rack: String::new(),
         directory: String::new(),

@@ -30,7 +30,7 @@ async fn a_drive_is_told_where_its_sisters_are_and_may_send_them_deltas_alone() 
             (capability.partition, capability.object.0, capability.rights),
             (partition, 0, Rights::DELTA)
         );
-        assert!(capability.expires_ms > 0 && !row.address.is_empty());
+        assert!(capability.expires_ms > 0 && row.addresses.count() == 1);
     }
     // The key is the sister's own: the sister accepts a grant that the manager signs with it.
     let key = other.master.drive_key(other.id).partition_key(partition).working_key(1);

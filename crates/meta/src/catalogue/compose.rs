@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use braid_layout::{ClusterId, DriveId, FileId};
-use braid_wire::Refusal;
 use braid_wire::capability::Key;
 use braid_wire::control::KeyTurn;
+use braid_wire::{Addresses, Refusal};
 
 use crate::catalogue::frame::Age;
 use crate::records::inodes::{self, occupy};
@@ -118,7 +118,7 @@ pub fn drives(
             master: known.master.clone(),
             confirmed: true,
             replaced_by: DriveId(0),
-            address: String::new(),
+            addresses: Addresses::default(),
             host: String::new(),
             rack: String::new(),
             directory: known.directory.clone(),

@@ -13,7 +13,7 @@ use braid_layout::{
 };
 use braid_wire::capability::Key;
 use braid_wire::control::ShapeSpec;
-use braid_wire::{Wire, record};
+use braid_wire::{Addresses, Wire, record};
 
 use crate::records::kv::KvError;
 
@@ -102,8 +102,8 @@ record! {
         confirmed: bool,
         /// Drive that replaced this one; 0: none.
         replaced_by: DriveId,
-        /// Address that the drive listens on.
-        address: String,
+        /// Addresses that the drive listens on.
+        addresses: Addresses,
         host: String,
         /// Failure domain above the host.
         rack: String,

@@ -193,7 +193,7 @@ mod tests {
             master: Key::new([1; 32]),
             confirmed: true,
             replaced_by: DriveId(0),
-            address: String::new(),
+            addresses: "".into(),
             host: String::new(),
             rack: String::new(),
             directory: String::new(),

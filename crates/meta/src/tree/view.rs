@@ -139,7 +139,7 @@ pub fn drive_row(counts: &DriveCount, drives: &DriveTable, drive: &Drive, now_ms
         drive: record.drive,
         name: record.name.clone(),
         state,
-        address: record.address.clone(),
+        addresses: record.addresses.clone(),
         host: record.host.clone(),
         rack: record.rack.clone(),
         directory: record.directory.clone(),
@@ -174,7 +174,7 @@ fn segment_row(drives: &DriveTable, segment: &SegmentRecord, now_ms: u64) -> Seg
         drive: *drive,
         drive_name: drives.name(*drive),
         object: segment.object,
-        address: drives.drive(*drive).map(|known| known.record.address.clone()).unwrap_or_default(),
+        addresses: drives.drive(*drive).map(|known| known.record.addresses.clone()).unwrap_or_default(),
         state: drives.state(*drive, now_ms),
     };
     let replaced: ColumnMask = segment.columns(|drive| drives.state(drive, now_ms) == DriveState::Replaced);

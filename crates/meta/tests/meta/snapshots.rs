@@ -146,7 +146,7 @@ impl Real {
                     master: Key::new([0; 32]),
                     confirmed: true,
                     replaced_by: DriveId(0),
-                    address: String::new(),
+                    addresses: "".into(),
                     host: String::new(),
                     rack: String::new(),
                     directory: String::new(),

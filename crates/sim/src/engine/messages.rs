@@ -75,7 +75,7 @@ impl Engine<'_> {
             // Sender and receiver are on one host: nothing goes over the link.
             return self.arrived(burst);
         }
-        let rail = self.network.take_rail(host);
+        let rail = self.network.take_rail(host, burst.bytes);
         let port = self.network.port(host, rail, End::Send);
         self.at_port(port, burst);
     }

@@ -192,7 +192,8 @@ impl<'a> Engine<'a> {
             events: EventQueue::new(),
             handled: 0,
             processors,
-            network: Network::new(spec.parts.link.clone(), cluster.rails, cluster.clients + drive_hosts),
+            network: Network::new(spec.parts.link.clone(), cluster.rails, cluster.clients + drive_hosts)
+                .with_percents(cluster.rail_percents.clone()),
             disks: (0..cluster.drives).map(disk).collect(),
             programs: Programs::new(spec),
             requests: Vec::new(),

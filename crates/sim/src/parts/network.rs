@@ -14,8 +14,12 @@ pub(crate) struct Network<J> {
     spent: Vec<u64>,
     /// Bytes that wait at each port.
     waiting_bytes: Vec<u64>,
-    /// Rail on which each host sends its next burst.
+    /// Rail on which each host sends its next burst, if all rails have the same rate.
     next_rail: Vec<u32>,
+    /// Rate of each rail, as a percentage of the link's; empty: all have that.
+    percents: Vec<u32>,
+    /// Bytes that each host has sent on each rail.
+    dealt: Vec<u64>,
 }
 
 /// Direction of a port.
@@ -40,11 +44,30 @@ impl<J> Network<J> {
             spent: vec![0; index(u64::from(count))],
             waiting_bytes: vec![0; index(u64::from(count))],
             next_rail: vec![0; index(u64::from(hosts))],
+            percents: Vec::new(),
+            dealt: vec![0; index(u64::from(hosts * rails))],
         }
     }
 
-    /// The rail for a host's next burst: each rail in turn.
-    pub(crate) fn take_rail(&mut self, host: u32) -> u32 {
+    /// The same, with rails of these rates, as percentages of the link's; none: all have that.
+    pub(crate) fn with_percents(self, percents: Vec<u32>) -> Network<J> {
+        Network { percents, ..self }
+    }
+
+    /// The rail for a host's next burst: each in turn if all have the same rate, and else that which would
+    /// have sent all of its bytes first.
+    pub(crate) fn take_rail(&mut self, host: u32, bytes: u32) -> u32 {
+        if !self.percents.is_empty() {
+            let first = index(u64::from(host * self.rails));
+            let after = |rail: &u32| {
+                let at = index(u64::from(*rail));
+                let sent = u128::from(self.dealt[first + at] + u64::from(bytes));
+                sent * (1 << 32) / u128::from(self.percents[at].max(1))
+            };
+            let rail = (0..self.rails).min_by_key(after).expect("there is a rail");
+            self.dealt[first + index(u64::from(rail))] += u64::from(bytes);
+            return rail;
+        }
         let next = &mut self.next_rail[index(u64::from(host))];
         let rail = *next;
         *next = (rail + 1) % self.rails;
@@ -74,9 +97,11 @@ impl<J> Network<J> {
     /// Time for which a burst keeps a port, in nanoseconds. A burst at an idle port with a bucket pays only
     /// what the bucket lacks. A burst that must wait pays all: nothing is left in the bucket for it.
     pub(crate) fn service(&mut self, now: u64, port: u32, bytes: u32, of_client: bool) -> u64 {
-        let whole = self.model.time(u64::from(bytes), of_client);
+        let percent = self.percents.get(index(u64::from(self.of_port(port).1))).copied().unwrap_or(100);
+        let on_rail = |time: u64| if percent == 100 { time } else { time * 100 / u64::from(percent.max(1)) };
+        let whole = on_rail(self.model.time(u64::from(bytes), of_client));
         let Some(bucket) = self.model.bucket else { return whole };
-        let depth = self.model.time_on_wire(bucket.0, of_client);
+        let depth = on_rail(self.model.time_on_wire(bucket.0, of_client));
         let port = index(u64::from(port));
         let spent = self.spent[port].max(now) + whole;
         self.spent[port] = spent;
@@ -137,6 +162,21 @@ mod tests {
         // Bytes from the bucket count too: 600 + 400 + 400 + 1000, beside the 200 + 300 of the jobs that
         // were handed in.
         assert_eq!(network.ports[0].usage.utilisation(5800, 1), 0.5);
+    }
+
+    #[test]
+    fn bytes_are_dealt_out_by_the_rates_of_the_rails() {
+        let link = LinkModel { client_rate: None, ..LinkModel::preset("1GbE").expect("it is listed") };
+        let time = link.time(4096, false);
+        let network: Network<()> = Network::new(link.clone(), 2, 1);
+        let mut unequal = network.with_percents(vec![75, 25]);
+        let rails: Vec<u32> = (0..8).map(|_| unequal.take_rail(0, 4096)).collect();
+        assert_eq!(rails.iter().filter(|rail| **rail == 0).count(), 6, "{rails:?}");
+        let slow = unequal.port(0, 1, End::Send);
+        assert_eq!(unequal.service(0, slow, 4096, false), time * 4);
+        let mut equal: Network<()> = Network::new(link, 2, 1);
+        let rails: Vec<u32> = [9, 4096, 9, 9].map(|bytes| equal.take_rail(0, bytes)).into();
+        assert_eq!(rails, [0, 1, 0, 1]);
     }
 
     #[test]

@@ -6,9 +6,12 @@ use super::{Pattern, Spec, SpecError};
 use crate::model::{
     CostModel, DiskModel, Distribution, LinkModel, Medium, Placement, ProcessorModel, Requests,
 };
+use crate::number::index;
 
 /// Most drives, and most clients.
 const PARTS_MAX: u32 = 4096;
+/// Highest rate of a rail, as a percentage of the link's.
+const PERCENT_MAX: u32 = 10_000;
 /// Most rails of a cluster.
 const RAILS_MAX: u32 = 16;
 /// Most files of a spec.
@@ -123,6 +126,16 @@ impl Spec {
         within("cluster.drives", cluster.drives, 1, PARTS_MAX)?;
         within("cluster.drives_per_host", cluster.drives_per_host, 1, cluster.drives)?;
         within("cluster.rails", cluster.rails, 1, RAILS_MAX)?;
+        let percents = &cluster.rail_percents;
+        if !percents.is_empty() && percents.len() != index(u64::from(cluster.rails)) {
+            let what = format!(
+                "it has {} numbers, but cluster.rails is {}: give one for each rail, or none",
+                percents.len(),
+                cluster.rails
+            );
+            return Err(error("cluster.rail_percents", what));
+        }
+        percents.iter().try_for_each(|&percent| within("cluster.rail_percents", percent, 1, PERCENT_MAX))?;
         within("files.count", self.files.count, 1, FILES_MAX)?;
         let shape = self.shape()?;
         let width = u32::from(shape.width());

@@ -86,6 +86,9 @@ pub struct Cluster {
     /// Number of networks; each host is on all.
     #[serde(default = "one_small")]
     pub rails: u32,
+    /// Rate of each network, as a percentage of the link's; empty: all have that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rail_percents: Vec<u32>,
     /// Drives that are out, by number from 0.
     #[serde(default)]
     pub down: Vec<u32>,

@@ -5,6 +5,7 @@ use braid_layout::{ClusterId, DriveId, PartitionId, ReservationId};
 use super::file::Grant;
 use super::keys::KeyTurn;
 use super::reservation::PromiseRow;
+use crate::addresses::Addresses;
 use crate::data::{CalibrateAct, CalibrateReply, DriveCounts, DriveParts, ScrubAct, ScrubReply, ScrubState};
 
 choice! {
@@ -29,8 +30,8 @@ record! {
         name: String,
         /// The drive's state.
         state: DriveState,
-        /// Network address at which the drive listens, `host:port`.
-        address: String,
+        /// Network addresses at which the drive listens.
+        addresses: Addresses,
         /// Name of the machine that the drive runs on.
         host: String,
         /// The drive's failure domain above the machine; may be empty.
@@ -189,8 +190,8 @@ record! {
     pub struct JoinDrive {
         /// The name that the drive asks for; empty: the manager chooses.
         name: String,
-        /// Network address at which the drive listens, `host:port`.
-        address: String,
+        /// Network addresses at which the drive listens.
+        addresses: Addresses,
         /// Name of the machine that the drive runs on.
         host: String,
         /// The drive's failure domain above the machine; may be empty.
@@ -235,8 +236,8 @@ record! {
 record! {
     /// A drive's heartbeat.
     pub struct Heartbeat {
-        /// Network address at which the drive listens, `host:port`.
-        address: String,
+        /// Network addresses at which the drive listens.
+        addresses: Addresses,
         /// Name of the machine that the drive runs on.
         host: String,
         /// The drive's directory on that machine.
@@ -486,8 +487,8 @@ record! {
     pub struct SisterRow {
         /// The sister's identity.
         drive: DriveId,
-        /// Network address at which the sister listens, `host:port`.
-        address: String,
+        /// Network addresses at which the sister listens.
+        addresses: Addresses,
         /// The right to send deltas to the sister, for the asking drive alone.
         grant: Grant,
     }

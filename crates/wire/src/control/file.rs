@@ -10,6 +10,7 @@ use super::drive::DriveState;
 use super::names::{EntryKind, NamePlace};
 use super::reservation::HandlePromise;
 use super::shape::ShapeSpec;
+use crate::addresses::Addresses;
 use crate::capability::{Capability, Key};
 use crate::data::Receipt;
 
@@ -76,8 +77,8 @@ record! {
         drive_name: String,
         /// The component object on the drive.
         object: ObjectId,
-        /// Network address at which the drive listens, `host:port`.
-        address: String,
+        /// Network addresses at which the drive listens.
+        addresses: Addresses,
         /// The drive's state.
         state: DriveState,
     }

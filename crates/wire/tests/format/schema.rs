@@ -237,10 +237,10 @@ pub(crate) fn emit(type_name: &str, path: &str, source: &mut dyn Source, out: &m
     } else if let Some(values) = choice(type_name) {
         let numbers: Vec<u8> = values.iter().map(|(number, _)| *number).collect();
         line(vec![source.pick(&numbers)], path.to_owned(), type_name);
-    } else if type_name == "String" || type_name == "Vec<u8>" {
+    } else if matches!(type_name, "String" | "Addresses" | "Vec<u8>") {
         let count = source.count("u8");
         let mut bytes = source.bytes(count);
-        if type_name == "String" {
+        if type_name != "Vec<u8>" {
             bytes.iter_mut().for_each(|byte| *byte = b'a' + *byte % 26);
         }
         line(count_bytes(count), format!("{path}: bytes"), "u32");

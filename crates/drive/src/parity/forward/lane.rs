@@ -156,7 +156,7 @@ async fn send(
         };
         if session.is_none() {
             let limits = Limits { reply: SISTER_WAIT, ..core.settings.limits };
-            let connecting = DriveSession::connect(&row.address, sister, core.cluster, &limits);
+            let connecting = DriveSession::connect_first(&row.addresses, sister, core.cluster, &limits);
             *session = Some(connecting.await.map_err(gone)?);
         }
         let session = session.as_mut().expect("it was made above");

@@ -8,6 +8,7 @@ use braid_transport::{
     Asked, Bounds, Capacity, ConnectionSlots, ControlPeer, GivesWay, Limits, Listener, Origin, Stream,
     challenge,
 };
+use braid_wire::Addresses;
 use braid_wire::capability::{Capability, Rights};
 use braid_wire::control::{
     Admission, Authenticate, ControlHead, ControlReply, ControlRequest, Grant, Heartbeat, HeartbeatReply,
@@ -48,8 +49,8 @@ pub struct ManagerState {
     /// The key on record and its next turn, of all drives.
     pub turn: KeyTurn,
     pub last: Option<Heartbeat>,
-    /// Listening address of each drive, from its last heartbeat.
-    pub addresses: BTreeMap<DriveId, String>,
+    /// Listening addresses of each drive, from its last heartbeat.
+    pub addresses: BTreeMap<DriveId, Addresses>,
 }
 
 impl Manager {
@@ -167,7 +168,7 @@ async fn serve(stream: Stream, state: Arc<Mutex<ManagerState>>) {
             }
             Ok(ControlRequest::Heartbeat(heartbeat)) => {
                 let mut state = state.lock().unwrap();
-                state.addresses.insert(peer.drive, heartbeat.address.clone());
+                state.addresses.insert(peer.drive, heartbeat.addresses.clone());
                 if heartbeat.key != state.turn.number {
                     let random = state.turn.next.take().expect("it turns when it is told to");
                     let turned = state.masters[&peer.drive].turned(heartbeat.key, &random);
@@ -210,7 +211,7 @@ async fn serve(stream: Stream, state: Arc<Mutex<ManagerState>>) {
 fn sisters(state: &ManagerState, asker: DriveId, asked: &Sisters) -> ControlReply {
     let row = |drive: &DriveId| {
         let master = state.masters.get(drive)?;
-        let address = state.addresses.get(drive)?.clone();
+        let addresses = state.addresses.get(drive)?.clone();
         let partition = asked.partition;
         let capability = Capability {
             drive: *drive,
@@ -221,7 +222,7 @@ fn sisters(state: &ManagerState, asker: DriveId, asked: &Sisters) -> ControlRepl
         };
         let key = master.drive_key(*drive).partition_key(partition).working_key(1);
         let grant = Grant { private: key.private_part(&capability), capability };
-        Some(SisterRow { drive: *drive, address, grant })
+        Some(SisterRow { drive: *drive, addresses, grant })
     };
     SistersReply { sisters: asked.drives.iter().filter_map(row).collect() }.into()
 }

@@ -7,12 +7,12 @@
 
 use std::time::Duration;
 
+use braid_bench::stripes::Goal;
+use braid_bench::volumes::Row as Shown;
 use braid_cli::DriveOptions;
 use braid_cli::connect::config;
 use braid_cli::output::exit::Failure;
-use braid_cli::output::report::table;
 use braid_client::{Client, Config, File, Name, OpenOptions};
-use serde::Serialize;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -28,18 +28,25 @@ const LINK_BITS: u64 = 200_000_000;
 const QUEUE_BYTES: u64 = 32 << 10;
 /// Stripes of the file that is read.
 const STRIPES: u64 = 32;
+const BRAID: &str = "Braid";
 const READS: &str = "incast: 16 drives to one client";
 const WRITES: &str = "incast: 16 clients to one drive";
 
+/// Share of the link's payload that Braid is to get.
+const SHARE: Goal = Goal::AtLeast(0.95);
+/// The slowest of a hundred rounds, over what the link needs for one.
+const SLOWEST: Goal = Goal::AtMost(2.0);
+
+/// Common name of the rows.
+pub(super) const GROUP: &str = "incast";
+
 /// Rows that were measured.
-#[derive(Debug, Default, Serialize)]
-pub(super) struct Found {
-    quick: bool,
+#[derive(Debug, Default)]
+struct Found {
     rows: Vec<Row>,
-    left_out: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 struct Row {
     name: &'static str,
     way: &'static str,
@@ -67,16 +74,9 @@ struct Rounds {
     whole: f64,
 }
 
-pub(super) fn is_wanted(run: &Run) -> bool {
-    run.wants(READS) || run.wants(WRITES)
-}
-
-pub(super) async fn measure(run: &Run) -> Result<Found, Failure> {
-    let mut found = Found { quick: run.quick, ..Found::default() };
-    if let Some(why) = Hosts::lacking() {
-        found.left_out = Some(why);
-        return Ok(found);
-    }
+/// Measures the rows that are wanted.
+pub(super) async fn measure(run: &Run) -> Result<Vec<Shown>, Failure> {
+    let mut found = Found::default();
     let seconds = |full, quick| Duration::from_secs(run.size(full, quick));
     let times = Times { warm: seconds(5, 2), whole: seconds(30, 6) };
     if run.wants(READS) {
@@ -85,7 +85,7 @@ pub(super) async fn measure(run: &Run) -> Result<Found, Failure> {
     if run.wants(WRITES) {
         writes(run, times, &mut found).await?;
     }
-    Ok(found)
+    Ok(found.rows.iter().flat_map(Row::shown).collect())
 }
 
 async fn reads(run: &Run, times: Times, found: &mut Found) -> Result<(), Failure> {
@@ -124,7 +124,7 @@ async fn reads(run: &Run, times: Times, found: &mut Found) -> Result<(), Failure
             reader.read_at(&mut buffer, index % STRIPES * stripe).await?;
             rounds.add(times, began, at);
         }
-        let way = if is_on { "Braid" } else { "Braid without credit" };
+        let way = if is_on { BRAID } else { "Braid without credit" };
         found.add(READS, way, &rounds, Some(&client));
         reader.close().await?;
     }
@@ -165,7 +165,7 @@ async fn writes(run: &Run, times: Times, found: &mut Found) -> Result<(), Failur
             all(writers.iter().map(|writer| async { Ok(writer.write_at(&block, offset).await?) })).await?;
             rounds.add(times, began, at);
         }
-        let way = if is_on { "Braid" } else { "Braid without credit" };
+        let way = if is_on { BRAID } else { "Braid without credit" };
         found.add(WRITES, way, &rounds, None);
         for writer in writers {
             writer.close().await?;
@@ -267,25 +267,17 @@ impl Found {
     }
 }
 
-pub(super) fn text(found: &Found) -> String {
-    if let Some(why) = &found.left_out {
-        return format!("incast was left out: {why}\n");
-    }
-    let header = ["", "WAY", "OF THE LINK", "P99 OVER IDEAL", "ROUNDS", "WINDOW", "LATE"];
-    let rows = found.rows.iter().map(|row| {
-        vec![
-            row.name.to_owned(),
-            row.way.to_owned(),
-            format!("{:.1} %", row.share * 100.0),
-            format!("{:.2}", row.p99_over_ideal),
-            row.rounds.to_string(),
-            row.window.map_or("-".to_owned(), |bytes| format!("{} KiB", bytes >> 10)),
-            row.stalls.to_string(),
+impl Row {
+    /// Its two figures. Only those of Braid as it is have goals.
+    fn shown(&self) -> [Shown; 2] {
+        let has_goal = self.way == BRAID;
+        let window = self.window.map_or(String::new(), |bytes| format!(", window {} KiB", bytes >> 10));
+        let words = format!("{} rounds{window}, {} late answers", self.rounds, self.stalls);
+        let share = format!("{}, {}, of the link", self.name, self.way);
+        let slowest = format!("{}, {}, slowest round of a hundred over ideal", self.name, self.way);
+        [
+            Shown::new(&share, words.clone(), self.share, has_goal.then_some(SHARE)),
+            Shown::new(&slowest, words, self.p99_over_ideal, has_goal.then_some(SLOWEST)),
         ]
-    });
-    let mut text = table(&header, &[2, 3, 4, 5, 6], rows);
-    if found.quick {
-        text.push_str("\na quick run: the figures mean little\n");
     }
-    text
 }

@@ -159,6 +159,7 @@ impl Group {
                 drives: u32::from(self.drives),
                 drives_per_host: 1,
                 rails: 1,
+                rail_percents: Vec::new(),
                 down: if act.is_degraded() { vec![0] } else { Vec::new() },
             },
             files: Files {

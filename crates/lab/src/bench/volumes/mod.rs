@@ -26,7 +26,7 @@ const NEEDED_BYTES: (u64, u64) = (3 << 30, 1 << 30);
 /// Runs the command.
 pub(crate) async fn run(asked: BenchCluster, report: Report) -> Result<(), Failure> {
     let common = Common::begin(&asked, NEEDED_BYTES)?;
-    let found = Found::begin(&common.parent, common.quick)
+    let found = Found::begin("volumes", &common.parent, common.quick)
         .map_err(|error| Failure::new(Exit::Failed, "look at the machine", error.to_string()))?;
     let mut run = Run { common, found };
     let ended = run.all().await;
@@ -69,7 +69,11 @@ impl Run {
         }
         let Run { common, found } = self;
         found.ran.end();
-        common.write_charts("volumes", |command, when| document(found, command, when), &[])
+        common.write_charts(
+            "volumes",
+            |command, when| document(found, "Volumes and their drives", command, when),
+            &[],
+        )
     }
 
     /// Returns `full` in a full run and `quick` in a quick one.

@@ -13,7 +13,7 @@ pub fn record(id: u128, name: &str) -> DriveRecord {
         master: Key::new([0; 32]),
         confirmed: false,
         replaced_by: DriveId(0),
-        address: "a:1".to_owned(),
+        addresses: "a:1".into(),
         host: String::new(),
         rack: String::new(),
         directory: String::new(),
@@ -30,7 +30,7 @@ pub fn record(id: u128, name: &str) -> DriveRecord {
 /// A heartbeat of a process from this address.
 pub fn beat(address: &str) -> Heartbeat {
     Heartbeat {
-        address: address.to_owned(),
+        addresses: address.into(),
         host: String::new(),
         directory: String::new(),
         pid: 1,

@@ -13,7 +13,7 @@ const CAPACITY_PART: u64 = 16;
 pub(super) fn heard(known: &DriveRecord, beat: &Heartbeat) -> Option<DriveRecord> {
     let heard = DriveRecord {
         confirmed: true,
-        address: beat.address.clone(),
+        addresses: beat.addresses.clone(),
         host: beat.host.clone(),
         directory: beat.directory.clone(),
         ..known.clone()

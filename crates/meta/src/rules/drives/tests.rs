@@ -220,7 +220,7 @@ fn a_replaced_drive_serves_no_more() {
 fn a_changed_record_is_stored_once() {
     let mut table = table();
     let changed = table.heartbeat(D, &beat("b:2"), 1).unwrap().changed.expect("it is to be stored");
-    assert!(changed.confirmed && changed.address == "b:2");
+    assert!(changed.confirmed && changed.addresses == "b:2".into());
     // Until the record is stored, every heartbeat reports the change.
     assert_eq!(table.heartbeat(D, &beat("b:2"), 1).unwrap().changed, Some(changed.clone()));
     table.set_record(changed);

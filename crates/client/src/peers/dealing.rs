@@ -1,0 +1,277 @@
+//! The rails of a drive for a list of requests, and rails that are lost and return.
+//!
+//! [`Rails`](crate::peers::rails::Rails) decides; here are the connections. With one address there is nothing
+//! to decide, and this costs next to nothing. With several, a request waits only until the first rail
+//! answers; the others are tried aside, and used once they answer.
+//!
+//! A rail on which nothing arrives for [`SILENCE`] is called once more, aside. If it gives no hello, it is
+//! lost: its requests go again on another rail at once. So a link that is cut without a word costs two
+//! seconds, and a slow drive nothing.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use braid_layout::DriveId;
+use braid_transport::{DriveSession, Limits, TransportError};
+use braid_wire::Addresses;
+use braid_wire::control::DriveRow;
+use tokio::time::Instant;
+
+use crate::concurrent;
+use crate::peers::drives::{Drives, Entries, entry_at};
+
+/// Time without any answer after which a rail is called once more, if the drive has others.
+const SILENCE: Duration = Duration::from_secs(1);
+/// Longest wait for a connection on a rail, and for its hello, if the drive has others.
+const CONNECT: Duration = Duration::from_secs(1);
+
+/// The bytes of one list of requests that are outstanding on a rail. Those that are not delivered before it
+/// is dropped are given up.
+pub(crate) struct Load {
+    entries: Arc<Entries>,
+    began: Instant,
+    drive: DriveId,
+    pub(crate) address: String,
+    /// True if there is no other rail for the list: all is taken.
+    is_alone: bool,
+    outstanding: u64,
+}
+
+/// A rail of a drive as a client has used it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RailUse {
+    /// The drive that the rail leads to.
+    pub drive: DriveId,
+    /// Address of the rail.
+    pub address: String,
+    /// True if it answered when it was last used or tried.
+    pub is_up: bool,
+    /// Bytes of requests and answers that were dealt out over the rails and came through on this one. Those
+    /// of small requests, which all go one way, are not counted.
+    pub bytes: u64,
+}
+
+/// A rail of a drive as it was seen just now.
+#[derive(Debug, Clone)]
+pub struct RailSeen {
+    /// Address of the rail.
+    pub address: String,
+    /// The outcome of the call.
+    pub reached: Reached,
+}
+
+/// The outcome of a call to a drive on one of its rails.
+#[derive(Debug, Clone)]
+pub enum Reached {
+    /// It took the connection and said its hello within this time: about two round trips.
+    In(Duration),
+    /// It did not, for this reason.
+    Not(String),
+}
+
+impl Drives {
+    /// The rails of a drive that may carry requests: all that are up, or for requests that are to stay
+    /// `together`, of this many bytes in all, the best of them. Waits until one answers if none is known to.
+    pub(crate) async fn rails_for(
+        &self,
+        drive: DriveId,
+        addresses: &Addresses,
+        together: Option<u64>,
+    ) -> Result<Vec<Load>, TransportError> {
+        self.try_lost_rails(drive, addresses);
+        let loads = self.rails_up(drive, addresses, together);
+        if !loads.is_empty() {
+            return Ok(loads);
+        }
+        let began = Instant::now();
+        let mut session = DriveSession::connect_first(addresses, drive, self.cluster, &self.limits).await?;
+        session.count_sent(Arc::clone(&self.counts.sent));
+        {
+            let mut entries = self.entries.lock().expect("no holder panics");
+            entry_at(&mut entries, drive, addresses).keep(session, began.elapsed());
+        }
+        Ok(self.rails_up(drive, addresses, together))
+    }
+
+    fn rails_up(&self, drive: DriveId, addresses: &Addresses, together: Option<u64>) -> Vec<Load> {
+        let mut entries = self.entries.lock().expect("no holder panics");
+        let entry = entry_at(&mut entries, drive, addresses);
+        let chosen = match together {
+            Some(bytes) => entry.rails.choose(self.began.elapsed(), bytes).into_iter().collect(),
+            None => entry.rails.fastest(),
+        };
+        let load = |at: usize| {
+            let address = entry.links[at].address.clone();
+            let is_alone = together.is_some() || entry.rails.count() == 1;
+            let entries = Arc::clone(&self.entries);
+            Load { entries, began: self.began, drive, address, is_alone, outstanding: 0 }
+        };
+        chosen.into_iter().map(load).collect()
+    }
+
+    /// The bounds of waits on one of a drive's rails.
+    pub(crate) fn limits_of_rail(&self, addresses: &Addresses) -> Limits {
+        let alone = addresses.count() <= 1;
+        let connect = if alone { self.limits.connect } else { self.limits.connect.min(CONNECT) };
+        Limits { connect, ..self.limits }
+    }
+
+    /// Tries the lost rails whose pauses are over, each in a task of its own.
+    pub(crate) fn try_lost_rails(&self, drive: DriveId, addresses: &Addresses) {
+        if addresses.count() <= 1 {
+            return;
+        }
+        let due: Vec<String> = {
+            let mut entries = self.entries.lock().expect("no holder panics");
+            let entry = entry_at(&mut entries, drive, addresses);
+            let due = entry.rails.due(self.began.elapsed());
+            due.into_iter().map(|at| entry.links[at].address.clone()).collect()
+        };
+        for address in due {
+            let entries = Arc::clone(&self.entries);
+            let cluster = self.cluster;
+            let limits = self.limits;
+            let origin = self.began;
+            let sent = Arc::clone(&self.counts.sent);
+            tokio::spawn(async move {
+                let began = Instant::now();
+                let tried = DriveSession::connect(&address, drive, cluster, &limits).await;
+                let mut entries = entries.lock().expect("no holder panics");
+                let Some(entry) = entries.get_mut(&drive) else { return };
+                match tried {
+                    Ok(mut session) => {
+                        session.count_sent(sent);
+                        tracing::debug!(drive = %drive.short(), address, "a rail answers");
+                        entry.keep(session, began.elapsed());
+                    }
+                    Err(error) => {
+                        tracing::debug!(drive = %drive.short(), address, %error, "a rail does not answer");
+                        if let Some(at) = entry.rail(&address) {
+                            entry.rails.failed(at, origin.elapsed());
+                        }
+                    }
+                }
+            });
+        }
+    }
+
+    /// A rail of the drive broke: others are used in its place until it answers again.
+    pub(crate) fn lose_rail(&self, drive: DriveId, address: &str, why: &str) {
+        let mut entries = self.entries.lock().expect("no holder panics");
+        let Some(entry) = entries.get_mut(&drive) else { return };
+        let Some(at) = entry.rail(address) else { return };
+        entry.forget_rail(at);
+        if entry.rails.lost(at, self.began.elapsed()) {
+            tracing::info!(drive = %drive.short(), address, why, "a rail of a drive was lost: others are used");
+        }
+    }
+
+    /// Waits for something on one of several rails of a drive, and gives it up if the rail is dead: if for a
+    /// while `progress` did not change, and the rail gives no hello.
+    pub(crate) async fn unless_silent<T>(
+        &self,
+        drive: DriveId,
+        address: &str,
+        progress: &AtomicU64,
+        work: impl Future<Output = Result<T, TransportError>>,
+    ) -> Result<T, TransportError> {
+        let limits = Limits { connect: self.limits.connect.min(CONNECT), ..self.limits };
+        let silent = async {
+            loop {
+                let before = progress.load(Ordering::Relaxed);
+                tokio::time::sleep(SILENCE).await;
+                if progress.load(Ordering::Relaxed) != before {
+                    continue;
+                }
+                let called = DriveSession::connect(address, drive, self.cluster, &limits).await;
+                if let Err(error) = called
+                    && progress.load(Ordering::Relaxed) == before
+                {
+                    return error;
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            done = work => done,
+            error = silent => Err(error),
+        }
+    }
+
+    /// Calls drives on each of their rails, all at once.
+    pub(crate) async fn see_rails(&self, drives: &[DriveRow]) -> Vec<Vec<RailSeen>> {
+        let see = |row: &DriveRow| {
+            let drive = row.drive;
+            let calls = row.addresses.iter().map(str::to_owned).map(move |address| async move {
+                let began = Instant::now();
+                let called = DriveSession::connect(&address, drive, self.cluster, &self.limits).await;
+                let reached = match called {
+                    Ok(_) => Reached::In(began.elapsed()),
+                    Err(error) => Reached::Not(error.to_string()),
+                };
+                RailSeen { address, reached }
+            });
+            concurrent::all(calls.collect::<Vec<_>>())
+        };
+        concurrent::all(drives.iter().map(see).collect::<Vec<_>>()).await
+    }
+
+    /// The rails that were used so far.
+    pub(crate) fn rails(&self) -> Vec<RailUse> {
+        let entries = self.entries.lock().expect("no holder panics");
+        let of = |(drive, entry): (&DriveId, &crate::peers::drives::Entry)| {
+            let of_link = |(at, link): (usize, &crate::peers::drives::Link)| RailUse {
+                drive: *drive,
+                address: link.address.clone(),
+                is_up: entry.rails.is_up(at),
+                bytes: link.bytes,
+            };
+            entry.links.iter().enumerate().map(of_link).collect::<Vec<_>>()
+        };
+        entries.iter().flat_map(of).collect()
+    }
+}
+
+impl Load {
+    /// Takes a request of this many bytes, of `left` bytes that nobody has taken. Returns false if it is left
+    /// to another rail.
+    pub(crate) fn take(&mut self, bytes: u64, left: u64) -> bool {
+        let mut entries = self.entries.lock().expect("no holder panics");
+        let Some(entry) = entries.get_mut(&self.drive) else { return true };
+        let Some(at) = entry.rail(&self.address) else { return true };
+        let now = self.began.elapsed();
+        if !self.is_alone && !entry.rails.takes(at, now, bytes, left) {
+            return false;
+        }
+        entry.rails.began(at, now, bytes);
+        self.outstanding += bytes;
+        true
+    }
+
+    /// A request of this many bytes was answered.
+    pub(crate) fn delivered(&mut self, bytes: u64) {
+        let bytes = bytes.min(self.outstanding);
+        self.outstanding -= bytes;
+        let mut entries = self.entries.lock().expect("no holder panics");
+        if let Some(entry) = entries.get_mut(&self.drive)
+            && let Some(at) = entry.rail(&self.address)
+        {
+            entry.rails.delivered(at, self.began.elapsed(), bytes);
+            entry.links[at].bytes += bytes;
+        }
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        if self.outstanding > 0
+            && let Ok(mut entries) = self.entries.lock()
+            && let Some(entry) = entries.get_mut(&self.drive)
+            && let Some(at) = entry.rail(&self.address)
+        {
+            entry.rails.given_up(at, self.outstanding);
+        }
+    }
+}
