@@ -10,6 +10,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::analysis::Recorder;
 use crate::config::Config;
+use crate::data::recent::AllRecent;
 use crate::data::scratch::Scratch;
 use crate::data::unit_writes::UnitWrites;
 use crate::error::{Error, Result};
@@ -58,6 +59,8 @@ pub(crate) struct Shared {
     /// Random: distinguishes this client's operations from those of others.
     pub(crate) number: ClientId,
     pub(crate) unit_writes: UnitWrites,
+    /// Content that its handles have just written.
+    pub(crate) recent: Arc<AllRecent>,
     pub(crate) renewals: Renewals,
     pub(crate) later: Later,
     /// True if lookups and listings ask the manager to watch their results: set when a watch begins.
@@ -102,6 +105,7 @@ impl Client {
             control: Control::new(config.clone(), number),
             number,
             unit_writes: UnitWrites::new(),
+            recent: Arc::default(),
             renewals: Renewals::new(),
             later: Later::default(),
             watches: AtomicBool::new(false),

@@ -310,7 +310,10 @@ impl Client {
         let view = handle.view();
         // After an unfinished truncation the bytes past the size are not zeros until they have been punched.
         let written_end = if cut { u64::MAX } else { size };
-        let side = Arc::new(WriteSide::new(Stamps::new(view.lease, view.g, written_end, earlier)));
+        let side = Arc::new(WriteSide::new(
+            Stamps::new(view.lease, view.g, written_end, earlier),
+            &self.shared.recent,
+        ));
         let keeper = LeaseRenewer::start(Arc::clone(&handle), Arc::clone(&side));
         let file = File::writer(handle, side, keeper, size, options.clone().into());
         if cut {

@@ -55,7 +55,7 @@ impl Sequential {
                 Ok(bytes)
             }
         };
-        let read = match self.ahead.read(fetch, buffer, self.position).await? {
+        let read = match self.ahead.read(fetch, buffer, self.position).await {
             Some(read) => read,
             None => self.file.read_at(buffer, self.position).await?,
         };

@@ -92,7 +92,8 @@ impl Open {
         let fetch = |offset, length| {
             let file = Arc::clone(&self.file);
             async move {
-                let held = file.read_owned().await;
+                // Who closes the file waits for its readers, and this would wait for who closes it.
+                let Ok(held) = file.try_read_owned() else { return Ok(Vec::new()) };
                 let Some(file) = held.as_ref() else { return Ok(Vec::new()) };
                 let mut bytes = vec![0; length];
                 let read = file.read_at(&mut bytes, offset).await?;
@@ -100,7 +101,7 @@ impl Open {
                 Ok(bytes)
             }
         };
-        let read = match ahead.read(fetch, buffer, offset).await? {
+        let read = match ahead.read(fetch, buffer, offset).await {
             Some(read) => read,
             None => file.read_at(buffer, offset).await?,
         };

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use braid_layout::Lease;
 use tokio::sync::Notify;
 
-use crate::data::stripes::{HeldStripes, Stripes};
+use crate::data::stripes::{HeldStripes, Stripes, Ticket};
 
 /// Longest write that joins others. Longer ones gain little by it, and cost a copy.
 pub(crate) const JOINED_BYTES_MAX: u64 = 512 << 10;
@@ -46,8 +46,6 @@ struct Waiting {
     bytes: Vec<u8>,
     /// Number of callers.
     members: usize,
-    /// True if one of the callers waits for the stripes.
-    is_led: bool,
 }
 
 /// Where a joined write may lie.
@@ -65,14 +63,16 @@ pub(crate) struct Within {
 struct Joined {
     /// True if its bytes are written; false if each caller must see to its own. Unset until it ends.
     outcome: OnceLock<bool>,
-    /// Told when it ends, and when it needs another leader.
-    changed: Notify,
+    /// Told when it ends.
+    ended: Notify,
 }
 
 /// A caller's part of a joined write.
 pub(crate) struct Member<'a> {
     joins: &'a Joins,
     joined: Arc<Joined>,
+    /// True if this member waits for the stripes. The others wait for the end: as long as the write waits, no
+    /// member has given up.
     leads: bool,
 }
 
@@ -108,18 +108,17 @@ impl Joins {
         };
         if let Some(index) = waiting.iter().position(|one| touches(one, &range)) {
             let mut one = waiting.swap_remove(index);
-            one.add(&range, bytes);
-            one.members += 1;
-            let joined = Arc::clone(&one.joined[0]);
-            // It may have closed a gap to another.
-            while let Some(next) = waiting.iter().position(|next| touches(next, &one.range)) {
+            // The new bytes may close a gap to others. They go over all that is there: they are the latest.
+            while let Some(next) = waiting.iter().position(|next| touches(next, &range)) {
                 let next = waiting.swap_remove(next);
                 one.add(&next.range, &next.bytes);
                 one.members += next.members;
-                one.is_led |= next.is_led;
                 one.joined.extend(next.joined);
                 self.give_back(next.bytes);
             }
+            one.add(&range, bytes);
+            one.members += 1;
+            let joined = Arc::clone(&one.joined[0]);
             waiting.push(one);
             return Member { joins: self, joined, leads: false };
         }
@@ -130,7 +129,6 @@ impl Joins {
             range,
             bytes: self.memory(bytes),
             members: 1,
-            is_led: true,
         });
         Member { joins: self, joined, leads: true }
     }
@@ -188,19 +186,19 @@ impl<'a> Member<'a> {
         stripes: &'a Stripes,
         stripes_of: impl Fn(&Range<u64>) -> Range<u64>,
     ) -> Turn<'a> {
+        let mut ticket = None;
         loop {
             // Registered before the checks, so that nothing in between is missed.
-            let joined = Arc::clone(&self.joined);
-            let changed = joined.changed.notified();
+            let ended = self.joined.ended.notified();
+            let freed = stripes.freed();
             if let Some(&is_written) = self.joined.outcome.get() {
                 return Turn::Ended(is_written);
             }
-            if !self.leads && !self.take_lead() {
-                changed.await;
+            if !self.leads {
+                ended.await;
                 continue;
             }
-            let freed = stripes.freed();
-            if let Some(taken) = self.take(stripes, &stripes_of) {
+            if let Some(taken) = self.take(stripes, &mut ticket, &stripes_of) {
                 return Turn::Write(taken);
             }
             freed.await;
@@ -213,7 +211,7 @@ impl<'a> Member<'a> {
         }
     }
 
-    /// Returns true if the write has as many callers as the last one that was made.
+    /// Returns true if the write has more callers than the last one that was made: all of these are back.
     fn is_full(&self) -> bool {
         let last = self.joins.last.load(Ordering::Relaxed);
         let waiting = self.joins.lock();
@@ -221,21 +219,18 @@ impl<'a> Member<'a> {
         own.is_none_or(|own| own.members > last)
     }
 
-    fn take_lead(&mut self) -> bool {
-        let mut waiting = self.joins.lock();
-        let own = waiting.iter_mut().find(|one| one.is(&self.joined));
-        self.leads = own.is_some_and(|own| !std::mem::replace(&mut own.is_led, true));
-        self.leads
-    }
-
+    /// Takes the write, if its stripes are free. Until then its place in their queue is kept.
     fn take(
         &self,
         stripes: &'a Stripes,
+        ticket: &mut Option<Ticket<'a>>,
         stripes_of: impl Fn(&Range<u64>) -> Range<u64>,
     ) -> Option<Taken<'a>> {
         let mut waiting = self.joins.lock();
         let index = waiting.iter().position(|one| one.is(&self.joined))?;
-        let held = stripes.hold_now(waiting[index].within.segment, stripes_of(&waiting[index].range))?;
+        let wanted = stripes_of(&waiting[index].range);
+        let ticket = ticket.get_or_insert_with(|| stripes.queue(waiting[index].within.segment));
+        let held = ticket.hold_now(wanted)?;
         let Waiting { joined, range, bytes, members, .. } = waiting.remove(index);
         self.joins.last.store(members, Ordering::Relaxed);
         Some(Taken { joins: self.joins, _held: held, range, bytes, joined })
@@ -248,33 +243,33 @@ impl Drop for Member<'_> {
         let Some(index) = waiting.iter().position(|one| one.is(&self.joined)) else {
             return;
         };
-        let own = &mut waiting[index];
-        own.members -= 1;
-        if own.members == 0 {
-            waiting.remove(index);
-        } else if self.leads {
-            own.is_led = false;
-            self.joined.changed.notify_waiters();
-        }
+        // Its bytes must not be written after it has given up, over those of a later write. The others have
+        // theirs still, and go again.
+        let Waiting { joined, bytes, .. } = waiting.swap_remove(index);
+        drop(waiting);
+        end(&joined, false);
+        self.joins.give_back(bytes);
+    }
+}
+
+/// Ends a joined write for all its members, unless it has ended.
+fn end(joined: &[Arc<Joined>], is_written: bool) {
+    for one in joined {
+        let _ = one.outcome.set(is_written);
+        one.ended.notify_waiters();
     }
 }
 
 impl Taken<'_> {
     /// Ends the write: all of its bytes are written.
     pub(crate) fn done(self) {
-        for joined in &self.joined {
-            let _ = joined.outcome.set(true);
-        }
+        end(&self.joined, true);
     }
 }
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        for joined in &self.joined {
-            // Fails if it is done.
-            let _ = joined.outcome.set(false);
-            joined.changed.notify_waiters();
-        }
+        end(&self.joined, false);
         self.joins.give_back(std::mem::take(&mut self.bytes));
     }
 }
@@ -329,21 +324,40 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn when_the_leader_gives_up_another_leads_and_when_all_do_nothing_is_left() {
+    async fn bytes_that_come_later_are_written_over_those_before() {
         let stripes = Stripes::default();
         let joins = Joins::default();
-        let busy = stripes.hold(0, 0..1).await;
-        let first = joins.join(all(), 20..30, &[1; 10]);
+        let mut before = joins.join(all(), 20..30, &[1; 10]);
+        let _after = joins.join(all(), 40..50, &[2; 10]);
+        let _both = joins.join(all(), 25..45, &[3; 20]);
+        let Turn::Write(taken) = before.turn(&stripes, stripes_of).await else { panic!("it leads") };
+        assert_eq!(taken.range, 20..50);
+        assert_eq!(taken.bytes, [&[1; 5][..], &[3; 20], &[2; 5]].concat());
+    }
+
+    #[tokio::test]
+    async fn when_one_gives_up_nothing_of_it_is_written_and_the_others_go_again() {
+        let stripes = Stripes::default();
+        let joins = Joins::default();
+        for leader_gives_up in [true, false] {
+            let mut first = joins.join(all(), 20..30, &[1; 10]);
+            let mut second = joins.join(all(), 30..40, &[2; 10]);
+            let stays = if leader_gives_up {
+                drop(first);
+                &mut second
+            } else {
+                drop(second);
+                &mut first
+            };
+            assert!(matches!(stays.turn(&stripes, stripes_of).await, Turn::Ended(false)));
+            assert!(!joins.is_waiting(&all()));
+        }
+        // A write that has its stripes is made, or fails, for all.
+        let mut first = joins.join(all(), 20..30, &[1; 10]);
         let mut second = joins.join(all(), 30..40, &[2; 10]);
-        drop(first);
-        drop(busy);
-        let Turn::Write(taken) = second.turn(&stripes, stripes_of).await else { panic!("it leads now") };
-        assert_eq!(taken.bytes.len(), 20);
-        // The write fails, or is given up.
+        let Turn::Write(taken) = first.turn(&stripes, stripes_of).await else { panic!("it leads") };
         drop(taken);
         assert!(matches!(second.turn(&stripes, stripes_of).await, Turn::Ended(false)));
-        drop(joins.join(all(), 20..30, &[1; 10]));
-        assert!(!joins.is_waiting(&all()));
     }
 
     #[tokio::test]

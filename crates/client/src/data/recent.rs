@@ -5,7 +5,8 @@
 //! that nobody else has changed them, so the content counts for one exclusive lease and generation.
 
 use std::ops::Range;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use braid_layout::{Column, Generation, Lease, Role, Segment, Stripe, Version};
 
@@ -14,26 +15,38 @@ use crate::view::FileView;
 
 /// Stripes kept. A writer in order is in one, and goes on in the next before the first is done.
 const STRIPES_MAX: usize = 2;
-/// Units' worth of memory that is kept for reuse.
-const SPARE_MAX: usize = 8;
 /// Bytes of a stripe, with its parity, up to which it is kept.
 const STRIPE_BYTES_MAX: u64 = 16 << 20;
+/// Bytes that all handles of a client keep. Beyond that the one that has not written for longest forgets.
+const KEPT_BYTES_MAX: usize = 128 << 20;
+/// From this many known bytes of a unit on, memory for all of it is taken at once.
+const GROWS_BELOW: usize = 64 << 10;
+
+/// The content that all handles of a client keep.
+#[derive(Debug, Default)]
+pub(crate) struct AllRecent {
+    bytes: AtomicUsize,
+    /// Number of the last write, of any handle, whose content is kept.
+    writes: AtomicU64,
+    handles: Mutex<Vec<Weak<Mutex<State>>>>,
+}
 
 /// The stripes that a handle has just written parts of.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Recent {
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
+    all: Arc<AllRecent>,
 }
 
 #[derive(Debug, Default)]
 struct State {
+    /// Number of the last write whose content is kept.
+    last_write: u64,
     lease: Lease,
     g: Generation,
     /// End of the last write that has begun.
     end: u64,
     stripes: Vec<Content>,
-    /// Memory for units, for reuse: fresh memory would cost page faults.
-    spare: Vec<Vec<u8>>,
 }
 
 /// A stripe of a file, under one lease and generation.
@@ -86,7 +99,6 @@ pub(crate) struct Facts {
 #[derive(Debug, Default)]
 struct Known {
     range: Range<u32>,
-    /// As long as the unit, or empty if nothing is known.
     bytes: Vec<u8>,
 }
 
@@ -95,16 +107,56 @@ impl State {
         self.lease == at.lease && self.g == at.g
     }
 
-    fn forget(&mut self, index: usize) {
-        let content = self.stripes.remove(index);
-        self.spare.extend(content.known.into_iter().map(|known| known.bytes));
-        self.spare.retain(|bytes| !bytes.is_empty());
-        self.spare.truncate(SPARE_MAX);
+    fn bytes(&self) -> usize {
+        self.stripes.iter().flat_map(|one| &one.known).map(|known| known.bytes.capacity()).sum()
     }
 
     fn find(&self, at: &At<'_>) -> Option<&Content> {
         let found = self.stripes.iter().find(|one| one.segment == at.segment && one.stripe == at.stripe);
         found.filter(|_| self.is_of(at))
+    }
+}
+
+impl AllRecent {
+    /// The content of one more handle.
+    pub(crate) fn of_handle(self: &Arc<AllRecent>) -> Recent {
+        let state = Arc::default();
+        let mut handles = self.handles.lock().expect("no holder panics");
+        handles.retain(|handle| handle.strong_count() > 0);
+        handles.push(Arc::downgrade(&state));
+        Recent { state, all: Arc::clone(self) }
+    }
+
+    /// A handle keeps another number of bytes now. If all keep too many, others than that one forget, those
+    /// first that have not written for longest. Returns false if that was not enough.
+    fn handle_kept(&self, own: &Arc<Mutex<State>>, before: usize, now: usize) -> bool {
+        self.bytes.fetch_add(now, Ordering::Relaxed);
+        self.bytes.fetch_sub(before, Ordering::Relaxed);
+        if self.bytes.load(Ordering::Relaxed) <= KEPT_BYTES_MAX {
+            return true;
+        }
+        let handles: Vec<Arc<Mutex<State>>> = {
+            let handles = self.handles.lock().expect("no holder panics");
+            handles.iter().filter_map(Weak::upgrade).filter(|other| !Arc::ptr_eq(other, own)).collect()
+        };
+        let last_write = |state: &Arc<Mutex<State>>| state.lock().expect("no holder panics").last_write;
+        let mut others: Vec<_> = handles.iter().map(|other| (last_write(other), other)).collect();
+        others.sort_unstable_by_key(|(last_write, _)| *last_write);
+        for (_, other) in others {
+            if self.bytes.load(Ordering::Relaxed) <= KEPT_BYTES_MAX {
+                break;
+            }
+            let mut state = other.lock().expect("no holder panics");
+            self.bytes.fetch_sub(state.bytes(), Ordering::Relaxed);
+            state.stripes.clear();
+        }
+        self.bytes.load(Ordering::Relaxed) <= KEPT_BYTES_MAX
+    }
+}
+
+impl Drop for Recent {
+    fn drop(&mut self) {
+        self.change(|state| state.stripes.clear());
     }
 }
 
@@ -120,20 +172,28 @@ impl Recent {
 
     /// Forgets the stripes: they are about to change.
     pub(crate) fn forget(&self, segment: usize, stripes: &Range<u64>) {
-        let mut state = self.lock();
         let is_meant = |one: &Content| one.segment == segment && stripes.contains(&one.stripe.0);
-        while let Some(index) = state.stripes.iter().position(is_meant) {
-            state.forget(index);
+        self.change(|state| state.stripes.retain(|one| !is_meant(one)));
+    }
+
+    /// Changes what is kept, and counts its bytes. If all handles keep too many, this one forgets.
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.lock();
+        let before = state.bytes();
+        change(&mut state);
+        let now = state.bytes();
+        drop(state);
+        // Its stripe is held by the caller: nobody else changes it meanwhile, but for one that forgets.
+        if !self.all.handle_kept(&self.state, before, now) {
+            self.all.bytes.fetch_sub(self.clear(), Ordering::Relaxed);
         }
     }
 
-    /// The known content of a stripe, taken out to be changed.
-    fn take(&self, at: &At<'_>) -> Option<Content> {
+    fn clear(&self) -> usize {
         let mut state = self.lock();
-        let is_of = state.is_of(at);
-        let own = |one: &Content| one.segment == at.segment && one.stripe == at.stripe;
-        let index = state.stripes.iter().position(own)?;
-        Some(state.stripes.remove(index)).filter(|_| is_of)
+        let bytes = state.bytes();
+        state.stripes.clear();
+        bytes
     }
 
     /// Keeps what a write has left in a stripe, beside what is known of it already.
@@ -143,29 +203,32 @@ impl Recent {
         if u64::from(unit) * u64::from(shape.width()) > STRIPE_BYTES_MAX {
             return;
         }
-        let before = self.take(at);
-        let mut content = before.unwrap_or_else(|| Content {
-            segment: at.segment,
-            stripe: at.stripe,
-            facts: facts.clone(),
-            known: std::iter::repeat_with(Known::default).take(usize::from(shape.width())).collect(),
-        });
-        content.facts = facts;
-        for Written { column, range, bytes } in written {
-            let known = &mut content.known[column.index()];
-            if known.bytes.is_empty() {
-                known.bytes = self.lock().spare.pop().unwrap_or_default();
+        let width = usize::from(shape.width());
+        let number = self.all.writes.fetch_add(1, Ordering::Relaxed) + 1;
+        self.change(|state| {
+            if !state.is_of(at) {
+                state.stripes.clear();
+                state.lease = at.lease;
+                state.g = at.g;
             }
-            known.add(unit, range, bytes);
-        }
-        let mut state = self.lock();
-        let is_of = state.is_of(at);
-        state.lease = at.lease;
-        state.g = at.g;
-        while state.stripes.len() >= if is_of { STRIPES_MAX } else { 1 } {
-            state.forget(0);
-        }
-        state.stripes.push(content);
+            state.last_write = number;
+            let own = |one: &Content| one.segment == at.segment && one.stripe == at.stripe;
+            let mut content = match state.stripes.iter().position(own) {
+                Some(index) => state.stripes.remove(index),
+                None => {
+                    let known = std::iter::repeat_with(Known::default).take(width).collect();
+                    Content { segment: at.segment, stripe: at.stripe, facts: facts.clone(), known }
+                }
+            };
+            content.facts = facts;
+            for Written { column, range, bytes } in written {
+                content.known[column.index()].add(unit, range, bytes);
+            }
+            if state.stripes.len() == STRIPES_MAX {
+                state.stripes.remove(0);
+            }
+            state.stripes.push(content);
+        });
     }
 
     /// Versions and ends of the stripe's data units; `None` if they are not known.
@@ -192,7 +255,8 @@ impl Recent {
         if known.range.start > range.start || known.range.end < range.end {
             return None;
         }
-        into.copy_from_slice(&known.bytes[wide(range.start)..wide(range.end)]);
+        let from = wide(range.start - known.range.start);
+        into.copy_from_slice(&known.bytes[from..from + wide(range.end - range.start)]);
         let facts = &content.facts;
         Some(match at.layout.role(at.stripe, column) {
             Role::Data(data) => Arrived {
@@ -210,21 +274,30 @@ impl Recent {
         })
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no holder panics")
     }
 }
 
 impl Known {
-    /// Adds bytes. Those known before are forgotten if there is a gap between.
+    /// Adds bytes. Those known before are forgotten if there is a gap between, or if the new ones begin
+    /// before them and do not cover them.
     fn add(&mut self, unit: u32, range: Range<u32>, bytes: &[u8]) {
-        self.bytes.resize(wide(unit), 0);
-        self.bytes[wide(range.start)..wide(range.end)].copy_from_slice(bytes);
-        let touches = self.range.start <= range.end && range.start <= self.range.end;
-        self.range = match (self.range.is_empty(), touches) {
-            (false, true) => self.range.start.min(range.start)..self.range.end.max(range.end),
-            _ => range,
-        };
+        let goes_on = self.range.start <= range.start && range.start <= self.range.end;
+        if self.range.is_empty() || !goes_on {
+            self.bytes.clear();
+            self.range = range.start..range.start;
+        }
+        let from = wide(range.start - self.range.start);
+        let end = from + bytes.len();
+        if end > self.bytes.len() {
+            if end > GROWS_BELOW {
+                self.bytes.reserve_exact(wide(unit - self.range.start) - self.bytes.len());
+            }
+            self.bytes.resize(end, 0);
+        }
+        self.bytes[from..end].copy_from_slice(bytes);
+        self.range.end = self.range.end.max(range.end);
     }
 }
 
@@ -260,7 +333,7 @@ mod tests {
     #[test]
     fn what_was_written_is_known_under_its_lease_alone() {
         let layout = layout();
-        let recent = Recent::default();
+        let recent = Arc::<AllRecent>::default().of_handle();
         let here = at(&layout, 1, 5);
         recent.keep(&here, facts(1), [written(0, 100..200, &[1; 100])]);
         recent.keep(&here, facts(2), [written(0, 200..300, &[2; 100]), written(2, 200..300, &[3; 100])]);
@@ -284,7 +357,7 @@ mod tests {
     #[test]
     fn bytes_before_a_gap_are_forgotten_and_so_are_older_stripes() {
         let layout = layout();
-        let recent = Recent::default();
+        let recent = Arc::<AllRecent>::default().of_handle();
         recent.keep(&at(&layout, 1, 1), facts(1), [written(0, 0..10, &[1; 10])]);
         recent.keep(&at(&layout, 1, 1), facts(2), [written(0, 20..30, &[2; 10])]);
         let mut bytes = [0; 10];
@@ -296,8 +369,27 @@ mod tests {
     }
 
     #[test]
+    fn a_client_keeps_so_many_bytes_and_no_more() {
+        let layout = layout();
+        let all: Arc<AllRecent> = Arc::default();
+        let old = all.of_handle();
+        let new = all.of_handle();
+        old.keep(&at(&layout, 1, 1), facts(1), [written(0, 0..100, &[1; 100])]);
+        assert_eq!(all.bytes.load(Ordering::Relaxed), 100);
+        all.bytes.fetch_add(KEPT_BYTES_MAX - 100, Ordering::Relaxed);
+        new.keep(&at(&layout, 1, 1), facts(2), [written(0, 0..50, &[1; 50])]);
+        assert!(new.knows(&at(&layout, 1, 1)) && !old.knows(&at(&layout, 1, 1)));
+        all.bytes.fetch_add(50, Ordering::Relaxed);
+        new.keep(&at(&layout, 1, 2), facts(3), [written(0, 0..50, &[1; 50])]);
+        assert!(!new.knows(&at(&layout, 1, 1)) && !new.knows(&at(&layout, 1, 2)), "nobody else can forget");
+        all.bytes.fetch_sub(KEPT_BYTES_MAX - 50, Ordering::Relaxed);
+        drop((old, new));
+        assert_eq!(all.bytes.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
     fn a_write_goes_on_where_the_last_one_ended() {
-        let recent = Recent::default();
+        let recent = Arc::<AllRecent>::default().of_handle();
         assert!(recent.begins(&(0..10)) && recent.begins(&(10..30)));
         assert!(!recent.begins(&(50..60)) && recent.begins(&(60..70)));
     }

@@ -158,8 +158,12 @@ impl Handle {
         let stripes_of = |range: &Range<u64>| stripes_of(view, segment, range);
         match member.turn(&side.stripes, stripes_of).await {
             Turn::Ended(true) => Ok(Written::Acknowledged),
-            // The reason concerns this write too, or it goes better alone.
-            Turn::Ended(false) => Ok(Written::NewLease),
+            // Alone it goes well, or it is told its own reason.
+            Turn::Ended(false) => {
+                drop(member);
+                let _held = side.stripes.hold(segment, stripes_of(&chunk.range)).await;
+                self.write_stripes(side, view, chunk, body, data).await
+            }
             Turn::Write(taken) => {
                 let all = SegmentChunk { segment, range: taken.range.clone() };
                 let written = self.write_stripes(side, view, &all, body, &taken.bytes).await?;

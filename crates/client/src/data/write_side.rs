@@ -1,12 +1,13 @@
 //! State of a handle that writes: its lease, and its writes.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use braid_layout::DriveId;
 use tokio::sync::RwLock;
 
 use crate::data::joined::Joins;
-use crate::data::recent::Recent;
+use crate::data::recent::{AllRecent, Recent};
 use crate::data::stamps::Stamps;
 use crate::data::stripes::Stripes;
 use crate::error::{Error, Result};
@@ -33,12 +34,12 @@ pub(crate) struct WriteSide {
 }
 
 impl WriteSide {
-    pub(crate) fn new(stamps: Stamps) -> WriteSide {
+    pub(crate) fn new(stamps: Stamps, all: &Arc<AllRecent>) -> WriteSide {
         WriteSide {
             stamps,
             stripes: Stripes::default(),
             joins: Joins::default(),
-            recent: Recent::default(),
+            recent: all.of_handle(),
             lost: std::sync::OnceLock::new(),
             ending: AtomicBool::new(false),
             full: std::sync::OnceLock::new(),
@@ -83,7 +84,8 @@ mod tests {
 
     #[test]
     fn a_lease_that_is_given_up_is_not_lost() {
-        let side = || WriteSide::new(Stamps::new(Lease(1), Generation(1), 0, EarlierWrites::None));
+        let side =
+            || WriteSide::new(Stamps::new(Lease(1), Generation(1), 0, EarlierWrites::None), &Arc::default());
         let lost = side();
         let ended = side();
         assert!(lost.is_over("not renewed".to_owned()) && lost.check("f").is_err());

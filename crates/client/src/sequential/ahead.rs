@@ -53,7 +53,7 @@ impl ReadAhead {
     /// read by itself, since the reads are not in order, or so long that there is nothing to gain. In both
     /// cases it then tells [`ReadAhead::reached`]. `fetch` reads bytes from an offset, fewer only at the end
     /// of the file; it runs in tasks of its own.
-    pub async fn read<F, R>(&mut self, fetch: F, buffer: &mut [u8], offset: u64) -> Result<Option<usize>>
+    pub async fn read<F, R>(&mut self, fetch: F, buffer: &mut [u8], offset: u64) -> Option<usize>
     where
         F: Fn(u64, usize) -> R,
         R: Future<Output = Result<Vec<u8>>> + Send + 'static,
@@ -61,9 +61,11 @@ impl ReadAhead {
         if offset != self.next {
             self.forget();
         }
+        // Until it is told how far this read came: it may be given up midway.
+        self.next = u64::MAX;
         if buffer.len() >= PIECE_BYTES || self.in_order < IN_ORDER_MIN {
             self.pieces.clear();
-            return Ok(None);
+            return None;
         }
         if self.pieces.front().is_some_and(|piece| piece.asked.elapsed() > Self::AGE_MAX) {
             self.pieces.clear();
@@ -78,9 +80,11 @@ impl ReadAhead {
                 let length = piece.length;
                 let bytes = match piece.bytes().await {
                     Ok(bytes) => bytes,
+                    // Perhaps not in the bytes that are wanted: the caller reads these by itself.
                     Err(error) => {
-                        self.pieces.clear();
-                        return Err(error);
+                        tracing::debug!(%error, "bytes could not be read ahead");
+                        self.forget();
+                        break;
                     }
                 };
                 let rest = bytes.get(from..).unwrap_or_default();
@@ -99,7 +103,7 @@ impl ReadAhead {
                 break;
             }
         }
-        Ok((filled > 0).then_some(filled))
+        (filled > 0).then_some(filled)
     }
 
     /// Has pieces fetched that are not, from `at` on.
@@ -190,7 +194,6 @@ mod tests {
         async fn read(&self, ahead: &mut ReadAhead, offset: u64, length: usize) -> (usize, bool) {
             let mut buffer = vec![0; length];
             let read = ahead.read(|at, length| self.fetch(at, length), &mut buffer, offset).await;
-            let read = read.expect("read");
             let count =
                 read.unwrap_or_else(|| length.min(self.bytes - usize::try_from(offset).expect("small")));
             if read.is_some() {
@@ -248,13 +251,32 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_error_is_told_once_and_then_it_is_tried_again() {
+    async fn what_cannot_be_read_ahead_is_left_to_the_reader() {
         let mut ahead = ReadAhead { in_order: 9, ..ReadAhead::default() };
         let mut buffer = [0; 10];
         let fails = |_, _| async { Err(Error::NoDrive("d1".to_owned())) };
-        assert!(ahead.read(fails, &mut buffer, 0).await.is_err());
-        ahead.forget();
-        let file = Fake { bytes: 100, fetched: Arc::default() };
-        assert!(!file.read(&mut ahead, 0, 10).await.1);
+        assert_eq!(ahead.read(fails, &mut buffer, 0).await, None);
+        ahead.reached(10);
+        assert!(ahead.pieces.is_empty() && ahead.in_order == 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_a_read_that_was_given_up_the_next_finds_the_right_bytes() {
+        let file = Fake { bytes: 9 << 20, fetched: Arc::default() };
+        let mut ahead = ReadAhead::default();
+        let mut at = 0;
+        for _ in 0..3 {
+            at += u64::try_from(file.read(&mut ahead, at, 1_000_000).await.0).expect("small");
+        }
+        // It has used up the first piece, and waits for the second.
+        ahead.pieces.truncate(1);
+        let mut buffer = vec![0; 1_500_000];
+        let never = |_, _| std::future::pending();
+        let given_up = ahead.read(never, &mut buffer, at);
+        tokio::time::timeout(Duration::from_millis(1), given_up).await.expect_err("it waits");
+        for _ in 0..4 {
+            at += u64::try_from(file.read(&mut ahead, at, 60_000).await.0).expect("small");
+        }
+        assert!(file.read(&mut ahead, at, 60_000).await.1);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 use super::PIECE_BYTES;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::file::File;
 
 /// Pieces that are on their way at most.
@@ -20,6 +20,10 @@ pub(super) struct WriteBehind {
     flights: JoinSet<(Result<()>, Vec<u8>)>,
     /// Memory of pieces that have been written.
     spare: Vec<Vec<u8>>,
+    /// The first error that was not told yet.
+    untold: Option<Error>,
+    /// The first error: bytes are missing, and nothing more is taken.
+    failed: Option<String>,
 }
 
 impl WriteBehind {
@@ -47,41 +51,55 @@ impl WriteBehind {
 
     /// Waits until all bytes are written.
     pub(super) async fn settle(&mut self, file: &Arc<File>) -> Result<()> {
-        let mut all = self.send(file).await;
+        self.send(file).await?;
         while !self.flights.is_empty() {
-            let ended = self.ended().await;
-            all = all.and(ended);
+            self.ended().await;
         }
-        all
+        self.verdict(file)
+    }
+
+    /// Fails if a piece could not be written.
+    fn verdict(&mut self, file: &File) -> Result<()> {
+        match (self.untold.take(), &self.failed) {
+            (Some(error), _) => Err(error),
+            (None, Some(why)) => Err(Error::Unfinished { file: file.subject().to_owned(), why: why.clone() }),
+            (None, None) => Ok(()),
+        }
     }
 
     /// Sends the bytes that wait.
     async fn send(&mut self, file: &Arc<File>) -> Result<()> {
         if self.waiting.is_empty() {
-            return Ok(());
+            return self.verdict(file);
         }
         let next = self.spare.pop().unwrap_or_default();
         let bytes = std::mem::replace(&mut self.waiting, next);
         let offset = self.start;
         self.start += length(&bytes);
-        let file = Arc::clone(file);
+        let writer = Arc::clone(file);
         self.flights.spawn(async move {
-            let written = file.write_at(&bytes, offset).await;
+            let written = writer.write_at(&bytes, offset).await;
             (written, bytes)
         });
-        if self.flights.len() > FLIGHTS_MAX { self.ended().await } else { Ok(()) }
+        if self.flights.len() > FLIGHTS_MAX {
+            self.ended().await;
+        }
+        self.verdict(file)
     }
 
-    /// Waits for a piece on its way.
-    async fn ended(&mut self) -> Result<()> {
+    /// Waits for a piece on its way. Its error is kept: the caller may give up at any time.
+    async fn ended(&mut self) {
         match self.flights.join_next().await {
             Some(Ok((written, mut memory))) => {
                 memory.clear();
                 self.spare.push(memory);
-                written
+                if let Err(error) = written {
+                    self.failed.get_or_insert_with(|| error.to_string());
+                    self.untold.get_or_insert(error);
+                }
             }
             Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
-            None => Ok(()),
+            None => {}
         }
     }
 }
