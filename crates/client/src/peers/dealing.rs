@@ -16,6 +16,7 @@ use std::time::Duration;
 use braid_layout::DriveId;
 use braid_transport::{DriveSession, Limits, TransportError};
 use braid_wire::Addresses;
+use braid_wire::addresses::RAILS_MAX;
 use braid_wire::control::DriveRow;
 use tokio::time::Instant;
 
@@ -26,6 +27,9 @@ use crate::peers::drives::{Drives, Entries, entry_at};
 const SILENCE: Duration = Duration::from_secs(1);
 /// Longest wait for a connection on a rail, and for its hello, if the drive has others.
 const CONNECT: Duration = Duration::from_secs(1);
+
+/// Maximum number of times that some rail breaks while a list of requests is dealt out over a drive's rails.
+const BROKEN_MAX: usize = 2 * RAILS_MAX;
 
 /// The bytes of one list of requests that are outstanding on a rail. Those that are not delivered before it
 /// is dropped are given up.
@@ -69,6 +73,37 @@ pub enum Reached {
     In(Duration),
     /// It did not, for this reason.
     Not(String),
+}
+
+/// How a list of requests is dealt out over the rails of a drive, until all are answered.
+pub(crate) struct Deals {
+    /// True if all requests of the list stay on one rail.
+    together: bool,
+    /// True if the next deal is to one rail, which takes all.
+    pub(crate) to_one: bool,
+    /// Number of deals in which a rail broke, or there was none.
+    broken: usize,
+}
+
+impl Deals {
+    pub(crate) fn new(together: bool) -> Deals {
+        Deals { together, to_one: together, broken: 0 }
+    }
+
+    pub(crate) fn may_go_on(&self) -> bool {
+        self.broken < BROKEN_MAX
+    }
+
+    /// A deal ended: no rail broke, or some did, and something was answered, or nothing was. If all rails
+    /// were up and left all requests to each other, which happens as other lists begin and end meanwhile, the
+    /// next deal is to one.
+    pub(crate) fn ended(&mut self, is_whole: bool, is_answered: bool) {
+        let is_idle = is_whole && !is_answered;
+        if !is_whole || (is_idle && self.to_one) {
+            self.broken += 1;
+        }
+        self.to_one = self.together || is_idle;
+    }
 }
 
 impl Drives {
@@ -273,5 +308,28 @@ impl Drop for Load {
         {
             entry.rails.given_up(at, self.outstanding);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rails_that_leave_requests_to_each_other_are_not_broken() {
+        let mut deals = Deals::new(false);
+        for _ in 0..BROKEN_MAX {
+            deals.ended(true, false);
+            assert!(deals.to_one, "one rail takes what all have left");
+            deals.ended(true, true);
+            assert!(!deals.to_one);
+        }
+        assert!(deals.may_go_on(), "no rail broke");
+        // The wait for one that works is bounded.
+        (0..BROKEN_MAX).for_each(|_| deals.ended(false, true));
+        assert!(!deals.may_go_on());
+        let mut deals = Deals::new(true);
+        (0..BROKEN_MAX).for_each(|_| deals.ended(true, false));
+        assert!(!deals.may_go_on(), "there was no rail to send on");
     }
 }

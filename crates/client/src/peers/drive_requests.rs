@@ -11,7 +11,6 @@ use std::sync::{Mutex, MutexGuard};
 use braid_layout::DriveId;
 use braid_transport::TransportError;
 use braid_wire::Addresses;
-use braid_wire::addresses::RAILS_MAX;
 use braid_wire::checksum::block_crcs;
 use braid_wire::control::Grant;
 use braid_wire::data::{DriveReply, DriveRequest, WriteTurn};
@@ -22,7 +21,7 @@ use crate::analysis::Spans;
 use crate::concurrent;
 use crate::data::landing::land;
 use crate::peers::credit::{Caller, Flights};
-use crate::peers::dealing::Load;
+use crate::peers::dealing::{Deals, Load};
 use crate::peers::drives::{Drives, Lent};
 use crate::peers::small_requests::small_requests;
 
@@ -81,9 +80,6 @@ impl<'b> Item<'b> {
         self.payload.len().max(self.into.len())
     }
 }
-
-/// Maximum number of times that requests are dealt out over the rails of a drive: each time some rail broke.
-const DEALS_MAX: usize = 2 * RAILS_MAX;
 
 /// A drive that is asked, and how.
 #[derive(Clone, Copy)]
@@ -165,12 +161,13 @@ impl Asked<'_> {
     ) -> Option<Failure> {
         let drives = self.drives;
         let mut why = "the session ended early".to_owned();
-        for _ in 0..DEALS_MAX {
+        let mut deals = Deals::new(together);
+        while deals.may_go_on() {
             if waiting.is_empty() {
                 return None;
             }
             let all = waiting.iter().map(|(_, item)| length(item)).sum();
-            let loads = drives.rails_for(self.drive, self.addresses, together.then_some(all)).await;
+            let loads = drives.rails_for(self.drive, self.addresses, deals.to_one.then_some(all)).await;
             let loads = match loads {
                 Ok(loads) => loads,
                 Err(error) => {
@@ -182,6 +179,8 @@ impl Asked<'_> {
             let ends = concurrent::all(loads.into_iter().map(|load| self.exchange(&queue, load))).await;
             let queue = queue.into_inner().expect("no holder panics");
             waiting = queue.items.into();
+            let is_whole = ends.iter().all(|(ended, _)| matches!(ended.end, End::Whole));
+            deals.ended(is_whole, ends.iter().any(|(ended, _)| !ended.answered.is_empty()));
             let mut final_failure = None;
             for (ended, address) in ends {
                 for (number, outcome) in ended.answered {
