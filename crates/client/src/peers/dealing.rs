@@ -2,15 +2,10 @@
 //!
 //! [`Rails`](crate::peers::rails::Rails) decides; here are the connections. With one address there is nothing
 //! to decide, and this costs next to nothing. With several, a request waits only until the first rail
-//! answers; the others are tried aside, and used once they answer.
-//!
-//! A rail on which nothing arrives for [`SILENCE`] is called once more, aside. If it gives no hello, it is
-//! lost: its requests go again on another rail at once. So a link that is cut without a word costs two
-//! seconds, and a slow drive nothing.
+//! answers; the others are tried aside, and used once they answer. Whether a rail that is silent is dead,
+//! [`calls`](crate::peers::calls) find out.
 
-use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use braid_layout::DriveId;
@@ -23,10 +18,8 @@ use tokio::time::Instant;
 use crate::concurrent;
 use crate::peers::drives::{Drives, Entries, entry_at};
 
-/// Time without any answer after which a rail is called once more, if the drive has others.
-const SILENCE: Duration = Duration::from_secs(1);
 /// Longest wait for a connection on a rail, and for its hello, if the drive has others.
-const CONNECT: Duration = Duration::from_secs(1);
+pub(super) const CONNECT: Duration = Duration::from_secs(1);
 
 /// Maximum number of times that some rail breaks while a list of requests is dealt out over a drive's rails.
 const BROKEN_MAX: usize = 2 * RAILS_MAX;
@@ -200,38 +193,6 @@ impl Drives {
         entry.forget_rail(at);
         if entry.rails.lost(at, self.began.elapsed()) {
             tracing::info!(drive = %drive.short(), address, why, "a rail of a drive was lost: others are used");
-        }
-    }
-
-    /// Waits for something on one of several rails of a drive, and gives it up if the rail is dead: if for a
-    /// while `progress` did not change, and the rail gives no hello.
-    pub(crate) async fn unless_silent<T>(
-        &self,
-        drive: DriveId,
-        address: &str,
-        progress: &AtomicU64,
-        work: impl Future<Output = Result<T, TransportError>>,
-    ) -> Result<T, TransportError> {
-        let limits = Limits { connect: self.limits.connect.min(CONNECT), ..self.limits };
-        let silent = async {
-            loop {
-                let before = progress.load(Ordering::Relaxed);
-                tokio::time::sleep(SILENCE).await;
-                if progress.load(Ordering::Relaxed) != before {
-                    continue;
-                }
-                let called = DriveSession::connect(address, drive, self.cluster, &limits).await;
-                if let Err(error) = called
-                    && progress.load(Ordering::Relaxed) == before
-                {
-                    return error;
-                }
-            }
-        };
-        tokio::select! {
-            biased;
-            done = work => done,
-            error = silent => Err(error),
         }
     }
 

@@ -23,6 +23,7 @@ use braid_layout::{ClusterId, DriveId};
 use braid_transport::{DriveSession, Limits, SharedSession, TransportError};
 use braid_wire::Addresses;
 
+use crate::peers::calls::Calls;
 use crate::peers::rails::Rails;
 
 use crate::analysis::Recorder;
@@ -74,6 +75,7 @@ pub(super) struct Link {
     pub(super) idle: Vec<DriveSession>,
     /// Bytes of large requests answered on this rail so far.
     pub(super) bytes: u64,
+    pub(super) calls: Calls,
 }
 
 struct Note {
@@ -99,7 +101,12 @@ pub(crate) struct Lent {
 
 impl Entry {
     fn new(addresses: &Addresses) -> Entry {
-        let link = |address: &str| Link { address: address.to_owned(), idle: Vec::new(), bytes: 0 };
+        let link = |address: &str| Link {
+            address: address.to_owned(),
+            idle: Vec::new(),
+            bytes: 0,
+            calls: Calls::default(),
+        };
         Entry {
             addresses: addresses.clone(),
             rails: Rails::new(addresses.count()),
