@@ -28,6 +28,8 @@ use crate::peers::small_requests::small_requests;
 /// Tag of requests for a turn; others have their item's number.
 const TURN_TAG: u64 = u64::MAX;
 
+const NOT_ASKED: &str = "it is in the flight until it is answered";
+
 /// Bounds on the requests in flight on one session.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct InFlightLimit<'a> {
@@ -253,7 +255,7 @@ impl Asked<'_> {
             Err(error) if lent.reused && is_gone(&error) => End::Stale,
             Err(error) => End::Broken(error),
         };
-        let left = std::mem::take(flight.sent.get_mut().expect("no holder panics")).into_values().collect();
+        let left = std::mem::take(flight.sent.get_mut().expect("no holder panics")).into_iter().collect();
         (Ended { answered, left, end }, address)
     }
 
@@ -284,18 +286,20 @@ impl Asked<'_> {
             while let Some((number, mut item)) = next {
                 let span = self.spans.nth(number);
                 span.crc(|| put_crcs(&mut item.request, item.payload));
-                let request = item.request.clone();
                 let payload = item.payload;
                 let expected = item.into.len();
-                bytes.acquire_many(weight(&item)).await.expect("it is never closed").forget();
-                flight.sent().insert(number, (number, item));
+                let weight = weight(&item);
+                // From here on: if the rail breaks while the request waits, it is among those that are left.
+                flight.sent().insert(number, item);
+                bytes.acquire_many(weight).await.expect("it is never closed").forget();
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
                 waits.turn(number, expected).await;
                 if let Some(bytes) = waits.asks_first(payload) {
                     asked.add_permits(1);
-                    let turn = WriteTurn { at: request.target().at, bytes };
+                    let at = flight.sent().get(&number).expect(NOT_ASKED).request.target().at;
+                    let turn = WriteTurn { at, bytes };
                     asker.ask(TURN_TAG, self.grant, &turn.into(), &[]).await?;
                     turns.acquire().await.expect("it is never closed").forget();
                 }
@@ -306,7 +310,11 @@ impl Asked<'_> {
                 let pieces: &[&[u8]] = if payload.is_empty() { &[] } else { &[payload] };
                 let tag = u64::try_from(number).expect("an index of an item");
                 self.drives.asks(1);
-                asker.ask(tag, self.grant, &request, pieces).await?;
+                let sending = {
+                    let sent = flight.sent();
+                    asker.ask(tag, self.grant, &sent.get(&number).expect(NOT_ASKED).request, pieces)
+                };
+                sending.await?;
                 span.at(|span, now| span.sent_us = now);
                 flights.acquire().await.expect("it is never closed").forget();
                 next = if stop.load(Ordering::Relaxed) { None } else { flight.next() };
@@ -330,7 +338,7 @@ impl Asked<'_> {
                 }
                 received += 1;
                 let number = usize::try_from(answer.tag).expect("an index of an item");
-                let (number, item) = flight.sent().remove(&number).expect("it was asked for once");
+                let item = flight.sent().remove(&number).expect("it was asked for once");
                 let weight = weight(&item);
                 let length = length(&item);
                 let mut landing = Landing { flight, number, item: Some(item) };
@@ -368,7 +376,7 @@ struct Flight<'q, 'b> {
     queue: &'q Mutex<Queue<'b>>,
     load: Mutex<Load>,
     /// Requests without an answer, by their numbers.
-    sent: Mutex<BTreeMap<usize, (usize, Item<'b>)>>,
+    sent: Mutex<BTreeMap<usize, Item<'b>>>,
 }
 
 /// A request whose answer is being received. If that is given up, it counts as not answered.
@@ -381,7 +389,7 @@ struct Landing<'f, 'q, 'b> {
 impl Drop for Landing<'_, '_, '_> {
     fn drop(&mut self) {
         if let Some(item) = self.item.take() {
-            self.flight.sent().insert(self.number, (self.number, item));
+            self.flight.sent().insert(self.number, item);
         }
     }
 }
@@ -399,7 +407,7 @@ impl<'b> Flight<'_, 'b> {
         queue.items.pop_front()
     }
 
-    fn sent(&self) -> MutexGuard<'_, BTreeMap<usize, (usize, Item<'b>)>> {
+    fn sent(&self) -> MutexGuard<'_, BTreeMap<usize, Item<'b>>> {
         self.sent.lock().expect("no holder panics")
     }
 }
