@@ -25,7 +25,7 @@ pub(super) const CONNECT: Duration = Duration::from_secs(1);
 const BROKEN_MAX: usize = 2 * RAILS_MAX;
 
 /// The bytes of one list of requests that are outstanding on a rail. Those that are not delivered before it
-/// is dropped are given up.
+/// is dropped are given up. Where there is nothing to choose, the client's tables are left alone until then.
 pub(crate) struct Load {
     entries: Arc<Entries>,
     began: Instant,
@@ -33,7 +33,11 @@ pub(crate) struct Load {
     pub(crate) address: String,
     /// True if there is no other rail for the list: all is taken.
     is_alone: bool,
+    /// True if the drive has no other rail: what is outstanding on it decides nothing.
+    is_only: bool,
     outstanding: u64,
+    /// Bytes that were delivered on an only rail.
+    delivered: u64,
 }
 
 /// A rail of a drive as a client has used it.
@@ -132,9 +136,19 @@ impl Drives {
         };
         let load = |at: usize| {
             let address = entry.links[at].address.clone();
-            let is_alone = together.is_some() || entry.rails.count() == 1;
+            let is_only = entry.rails.count() == 1;
+            let is_alone = together.is_some() || is_only;
             let entries = Arc::clone(&self.entries);
-            Load { entries, began: self.began, drive, address, is_alone, outstanding: 0 }
+            Load {
+                entries,
+                began: self.began,
+                drive,
+                address,
+                is_alone,
+                is_only,
+                outstanding: 0,
+                delivered: 0,
+            }
         };
         chosen.into_iter().map(load).collect()
     }
@@ -234,6 +248,10 @@ impl Load {
     /// Takes a request of this many bytes, of `left` bytes that nobody has taken. Returns false if it is left
     /// to another rail.
     pub(crate) fn take(&mut self, bytes: u64, left: u64) -> bool {
+        if self.is_only {
+            self.outstanding += bytes;
+            return true;
+        }
         let mut entries = self.entries.lock().expect("no holder panics");
         let Some(entry) = entries.get_mut(&self.drive) else { return true };
         let Some(at) = entry.rail(&self.address) else { return true };
@@ -250,6 +268,10 @@ impl Load {
     pub(crate) fn delivered(&mut self, bytes: u64) {
         let bytes = bytes.min(self.outstanding);
         self.outstanding -= bytes;
+        if self.is_only {
+            self.delivered += bytes;
+            return;
+        }
         let mut entries = self.entries.lock().expect("no holder panics");
         if let Some(entry) = entries.get_mut(&self.drive)
             && let Some(at) = entry.rail(&self.address)
@@ -262,19 +284,39 @@ impl Load {
 
 impl Drop for Load {
     fn drop(&mut self) {
-        if self.outstanding > 0
+        let given_up = if self.is_only { 0 } else { self.outstanding };
+        if (given_up > 0 || self.delivered > 0)
             && let Ok(mut entries) = self.entries.lock()
             && let Some(entry) = entries.get_mut(&self.drive)
             && let Some(at) = entry.rail(&self.address)
         {
-            entry.rails.given_up(at, self.outstanding);
+            entry.rails.given_up(at, given_up);
+            entry.links[at].bytes += self.delivered;
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use braid_layout::ClusterId;
+
     use super::*;
+
+    #[tokio::test]
+    async fn an_only_rail_takes_all_and_tells_at_the_end() {
+        let drives = Drives::new(ClusterId(1), Limits::default(), 4, Duration::ZERO);
+        let drive = DriveId(7);
+        let mut loads = drives.rails_for(drive, &"127.0.0.1:1".into(), None).await.expect("it is up");
+        let mut load = loads.pop().expect("there is one");
+        // Nothing else is asked: the tables are locked all the while.
+        let entries = drives.entries.lock().expect("no holder panics");
+        assert!(load.take(100, 1000) && load.take(100, 900));
+        load.delivered(100);
+        assert_eq!(entries[&drive].links[0].bytes, 0);
+        drop(entries);
+        drop(load);
+        assert_eq!(drives.rails()[0].bytes, 100);
+    }
 
     #[test]
     fn rails_that_leave_requests_to_each_other_are_not_broken() {
