@@ -31,9 +31,9 @@ pub(crate) struct Load {
     began: Instant,
     drive: DriveId,
     pub(crate) address: String,
-    /// True if there is no other rail for the list: all is taken.
-    is_alone: bool,
-    /// True if the drive has no other rail: what is outstanding on it decides nothing.
+    /// The drive's addresses as the list names them; `None`: it has no other rail, so all is taken.
+    among: Option<Addresses>,
+    /// True if the list names no other rail: what is outstanding on it decides nothing.
     is_only: bool,
     outstanding: u64,
     /// Bytes that were delivered on an only rail.
@@ -47,7 +47,7 @@ pub struct RailUse {
     pub drive: DriveId,
     /// Address of the rail.
     pub address: String,
-    /// True if it answered when it was last used or tried.
+    /// True if it answered when it was last used or tried, or if there is no other.
     pub is_up: bool,
     /// Bytes of requests and answers that were dealt out over the rails and came through on this one. Those
     /// of small requests, which all go one way, are not counted.
@@ -130,25 +130,21 @@ impl Drives {
     fn rails_up(&self, drive: DriveId, addresses: &Addresses, together: Option<u64>) -> Vec<Load> {
         let mut entries = self.entries.lock().expect("no holder panics");
         let entry = entry_at(&mut entries, drive, addresses);
+        let among = entry.among(addresses);
+        let is_only = among.is_one();
         let chosen = match together {
-            Some(bytes) => entry.rails.choose(self.began.elapsed(), bytes).into_iter().collect(),
-            None => entry.rails.fastest(),
+            Some(bytes) => entry.rails.choose(among, self.began.elapsed(), bytes).into_iter().collect(),
+            None => entry.rails.fastest(among),
         };
-        let load = |at: usize| {
-            let address = entry.links[at].address.clone();
-            let is_only = entry.rails.count() == 1;
-            let is_alone = together.is_some() || is_only;
-            let entries = Arc::clone(&self.entries);
-            Load {
-                entries,
-                began: self.began,
-                drive,
-                address,
-                is_alone,
-                is_only,
-                outstanding: 0,
-                delivered: 0,
-            }
+        let load = |at: usize| Load {
+            entries: Arc::clone(&self.entries),
+            began: self.began,
+            drive,
+            address: entry.links[at].address.clone(),
+            among: (together.is_none() && !is_only).then(|| addresses.clone()),
+            is_only,
+            outstanding: 0,
+            delivered: 0,
         };
         chosen.into_iter().map(load).collect()
     }
@@ -168,7 +164,7 @@ impl Drives {
         let due: Vec<String> = {
             let mut entries = self.entries.lock().expect("no holder panics");
             let entry = entry_at(&mut entries, drive, addresses);
-            let due = entry.rails.due(self.began.elapsed());
+            let due = entry.rails.due(entry.among(addresses), self.began.elapsed());
             due.into_iter().map(|at| entry.links[at].address.clone()).collect()
         };
         for address in due {
@@ -235,7 +231,7 @@ impl Drives {
             let of_link = |(at, link): (usize, &crate::peers::drives::Link)| RailUse {
                 drive: *drive,
                 address: link.address.clone(),
-                is_up: entry.rails.is_up(at),
+                is_up: entry.rails.is_up(at) || entry.links.len() == 1,
                 bytes: link.bytes,
             };
             entry.links.iter().enumerate().map(of_link).collect::<Vec<_>>()
@@ -256,7 +252,9 @@ impl Load {
         let Some(entry) = entries.get_mut(&self.drive) else { return true };
         let Some(at) = entry.rail(&self.address) else { return true };
         let now = self.began.elapsed();
-        if !self.is_alone && !entry.rails.takes(at, now, bytes, left) {
+        if let Some(addresses) = &self.among
+            && !entry.rails.takes(at, entry.among(addresses), now, bytes, left)
+        {
             return false;
         }
         entry.rails.began(at, now, bytes);

@@ -205,7 +205,7 @@ impl Asked<'_> {
                     End::Broken(error) => {
                         why = error.to_string();
                         if is_alone {
-                            drives.note_away(self.drive, &why);
+                            drives.note_away_at(self.drive, self.addresses, &why);
                             final_failure = Some(Failure::Lost(why.clone()));
                         } else {
                             drives.lose_rail(self.drive, &address, &why);
@@ -222,7 +222,7 @@ impl Asked<'_> {
         if waiting.is_empty() {
             return None;
         }
-        drives.note_away(self.drive, &why);
+        drives.note_away_at(self.drive, self.addresses, &why);
         Some(Failure::Lost(why))
     }
 
