@@ -1,5 +1,6 @@
 //! Requests to the manager and to drives: sessions, retries, leases.
 
+mod calls;
 pub(crate) mod control;
 pub(crate) mod credit;
 pub(crate) mod dealing;

@@ -70,6 +70,20 @@ pub struct Asker {
     put: Vec<u8>,
 }
 
+/// A request whose body is encoded.
+struct Sealed {
+    /// The request that is to be sent before it.
+    introduction: Option<Introduction>,
+    asked: Asked,
+}
+
+/// A short request that makes the asker known to the drive.
+struct Introduction {
+    asked: Asked,
+    kind: u16,
+    body: Vec<u8>,
+}
+
 /// The receiving half of a session: an answer comes when its request is done.
 #[derive(Debug)]
 pub struct Answers {
@@ -250,31 +264,49 @@ impl DriveSession {
 }
 
 impl Asker {
-    /// Sends a request under `grant`, with its payload from where it lies. The answer will carry `tag`. If
-    /// the call is dropped midway, the session is unusable.
-    pub async fn ask(
-        &mut self,
+    /// Sends a request under `grant`, with its payload from where it lies. The answer will carry `tag`. The
+    /// request is encoded before this returns; only the payload is borrowed while it is sent. If that is
+    /// dropped midway, the session is unusable.
+    pub fn ask<'a>(
+        &'a mut self,
         tag: u64,
         grant: &Grant,
         request: &DriveRequest,
-        payload: &[&[u8]],
-    ) -> Result<()> {
+        payload: &'a [&'a [u8]],
+    ) -> impl Future<Output = Result<()>> + use<'a> {
         let payload_bytes: usize = payload.iter().map(|piece| piece.len()).sum();
         let payload_bytes = u32::try_from(payload_bytes).unwrap_or(u32::MAX);
         let in_flight = self.in_flight();
-        if in_flight >= ASKED_MAX {
-            return Err(TransportError::TooManyAsked(in_flight, self.sender.address().to_owned()));
+        let has_room = in_flight < ASKED_MAX;
+        let sealed = has_room.then(|| self.seal_introduced(grant, request, payload_bytes));
+        let kind = request.kind();
+        async move {
+            let Some(sealed) = sealed else {
+                return Err(TransportError::TooManyAsked(in_flight, self.sender.address().to_owned()));
+            };
+            self.send_put().await?;
+            if let Some(introduction) = sealed.introduction {
+                let body = std::mem::replace(&mut self.body, introduction.body);
+                self.send(Purpose::Introduction, introduction.asked, introduction.kind, &[]).await?;
+                self.body = body;
+            }
+            self.send(Purpose::Request(tag), sealed.asked, kind, payload).await
         }
-        self.send_put().await?;
+    }
+
+    /// Seals a request into `self.body`, and one that is to be sent before it, if the drive takes no request
+    /// so long from somebody whom it does not know.
+    fn seal_introduced(&mut self, grant: &Grant, request: &DriveRequest, payload_bytes: u32) -> Sealed {
         let is_first = self.request == 0;
-        let mut asked = self.seal(grant, request, payload_bytes);
-        if is_first && u32::try_from(self.body.len()).is_ok_and(|bytes| bytes > STRANGER_BODY_BYTES_MAX) {
-            let introduction = DriveRequest::from(GetAttributes { at: Address::DRIVE });
-            let introduced = self.seal(grant, &introduction, 0);
-            self.send(Purpose::Introduction, introduced, introduction.kind(), &[]).await?;
-            asked = self.seal(grant, request, payload_bytes);
+        let asked = self.seal(grant, request, payload_bytes);
+        if !is_first || u32::try_from(self.body.len()).is_ok_and(|bytes| bytes <= STRANGER_BODY_BYTES_MAX) {
+            return Sealed { introduction: None, asked };
         }
-        self.send(Purpose::Request(tag), asked, request.kind(), payload).await
+        let introduction = DriveRequest::from(GetAttributes { at: Address::DRIVE });
+        let introduced = self.seal(grant, &introduction, 0);
+        let body = std::mem::take(&mut self.body);
+        let introduction = Introduction { asked: introduced, kind: introduction.kind(), body };
+        Sealed { introduction: Some(introduction), asked: self.seal(grant, request, payload_bytes) }
     }
 
     /// Like [`Asker::ask`], for a short request that is sent together with others, by [`Asker::send_put`].

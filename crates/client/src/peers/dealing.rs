@@ -2,41 +2,42 @@
 //!
 //! [`Rails`](crate::peers::rails::Rails) decides; here are the connections. With one address there is nothing
 //! to decide, and this costs next to nothing. With several, a request waits only until the first rail
-//! answers; the others are tried aside, and used once they answer.
-//!
-//! A rail on which nothing arrives for [`SILENCE`] is called once more, aside. If it gives no hello, it is
-//! lost: its requests go again on another rail at once. So a link that is cut without a word costs two
-//! seconds, and a slow drive nothing.
+//! answers; the others are tried aside, and used once they answer. Whether a rail that is silent is dead,
+//! [`calls`](crate::peers::calls) find out.
 
-use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use braid_layout::DriveId;
 use braid_transport::{DriveSession, Limits, TransportError};
 use braid_wire::Addresses;
+use braid_wire::addresses::RAILS_MAX;
 use braid_wire::control::DriveRow;
 use tokio::time::Instant;
 
 use crate::concurrent;
 use crate::peers::drives::{Drives, Entries, entry_at};
 
-/// Time without any answer after which a rail is called once more, if the drive has others.
-const SILENCE: Duration = Duration::from_secs(1);
 /// Longest wait for a connection on a rail, and for its hello, if the drive has others.
-const CONNECT: Duration = Duration::from_secs(1);
+pub(super) const CONNECT: Duration = Duration::from_secs(1);
+
+/// Maximum number of times that some rail breaks while a list of requests is dealt out over a drive's rails.
+const BROKEN_MAX: usize = 2 * RAILS_MAX;
 
 /// The bytes of one list of requests that are outstanding on a rail. Those that are not delivered before it
-/// is dropped are given up.
+/// is dropped are given up. Where there is nothing to choose, the client's tables are left alone until then.
 pub(crate) struct Load {
     entries: Arc<Entries>,
     began: Instant,
     drive: DriveId,
     pub(crate) address: String,
-    /// True if there is no other rail for the list: all is taken.
-    is_alone: bool,
+    /// The drive's addresses as the list names them; `None`: it has no other rail, so all is taken.
+    among: Option<Addresses>,
+    /// True if the list names no other rail: what is outstanding on it decides nothing.
+    is_only: bool,
     outstanding: u64,
+    /// Bytes that were delivered on an only rail.
+    delivered: u64,
 }
 
 /// A rail of a drive as a client has used it.
@@ -46,7 +47,7 @@ pub struct RailUse {
     pub drive: DriveId,
     /// Address of the rail.
     pub address: String,
-    /// True if it answered when it was last used or tried.
+    /// True if it answered when it was last used or tried, or if there is no other.
     pub is_up: bool,
     /// Bytes of requests and answers that were dealt out over the rails and came through on this one. Those
     /// of small requests, which all go one way, are not counted.
@@ -69,6 +70,37 @@ pub enum Reached {
     In(Duration),
     /// It did not, for this reason.
     Not(String),
+}
+
+/// How a list of requests is dealt out over the rails of a drive, until all are answered.
+pub(crate) struct Deals {
+    /// True if all requests of the list stay on one rail.
+    together: bool,
+    /// True if the next deal is to one rail, which takes all.
+    pub(crate) to_one: bool,
+    /// Number of deals in which a rail broke, or there was none.
+    broken: usize,
+}
+
+impl Deals {
+    pub(crate) fn new(together: bool) -> Deals {
+        Deals { together, to_one: together, broken: 0 }
+    }
+
+    pub(crate) fn may_go_on(&self) -> bool {
+        self.broken < BROKEN_MAX
+    }
+
+    /// A deal ended: no rail broke, or some did, and something was answered, or nothing was. If all rails
+    /// were up and left all requests to each other, which happens as other lists begin and end meanwhile, the
+    /// next deal is to one.
+    pub(crate) fn ended(&mut self, is_whole: bool, is_answered: bool) {
+        let is_idle = is_whole && !is_answered;
+        if !is_whole || (is_idle && self.to_one) {
+            self.broken += 1;
+        }
+        self.to_one = self.together || is_idle;
+    }
 }
 
 impl Drives {
@@ -98,15 +130,21 @@ impl Drives {
     fn rails_up(&self, drive: DriveId, addresses: &Addresses, together: Option<u64>) -> Vec<Load> {
         let mut entries = self.entries.lock().expect("no holder panics");
         let entry = entry_at(&mut entries, drive, addresses);
+        let among = entry.among(addresses);
+        let is_only = among.is_one();
         let chosen = match together {
-            Some(bytes) => entry.rails.choose(self.began.elapsed(), bytes).into_iter().collect(),
-            None => entry.rails.fastest(),
+            Some(bytes) => entry.rails.choose(among, self.began.elapsed(), bytes).into_iter().collect(),
+            None => entry.rails.fastest(among),
         };
-        let load = |at: usize| {
-            let address = entry.links[at].address.clone();
-            let is_alone = together.is_some() || entry.rails.count() == 1;
-            let entries = Arc::clone(&self.entries);
-            Load { entries, began: self.began, drive, address, is_alone, outstanding: 0 }
+        let load = |at: usize| Load {
+            entries: Arc::clone(&self.entries),
+            began: self.began,
+            drive,
+            address: entry.links[at].address.clone(),
+            among: (together.is_none() && !is_only).then(|| addresses.clone()),
+            is_only,
+            outstanding: 0,
+            delivered: 0,
         };
         chosen.into_iter().map(load).collect()
     }
@@ -126,7 +164,7 @@ impl Drives {
         let due: Vec<String> = {
             let mut entries = self.entries.lock().expect("no holder panics");
             let entry = entry_at(&mut entries, drive, addresses);
-            let due = entry.rails.due(self.began.elapsed());
+            let due = entry.rails.due(entry.among(addresses), self.began.elapsed());
             due.into_iter().map(|at| entry.links[at].address.clone()).collect()
         };
         for address in due {
@@ -168,38 +206,6 @@ impl Drives {
         }
     }
 
-    /// Waits for something on one of several rails of a drive, and gives it up if the rail is dead: if for a
-    /// while `progress` did not change, and the rail gives no hello.
-    pub(crate) async fn unless_silent<T>(
-        &self,
-        drive: DriveId,
-        address: &str,
-        progress: &AtomicU64,
-        work: impl Future<Output = Result<T, TransportError>>,
-    ) -> Result<T, TransportError> {
-        let limits = Limits { connect: self.limits.connect.min(CONNECT), ..self.limits };
-        let silent = async {
-            loop {
-                let before = progress.load(Ordering::Relaxed);
-                tokio::time::sleep(SILENCE).await;
-                if progress.load(Ordering::Relaxed) != before {
-                    continue;
-                }
-                let called = DriveSession::connect(address, drive, self.cluster, &limits).await;
-                if let Err(error) = called
-                    && progress.load(Ordering::Relaxed) == before
-                {
-                    return error;
-                }
-            }
-        };
-        tokio::select! {
-            biased;
-            done = work => done,
-            error = silent => Err(error),
-        }
-    }
-
     /// Calls drives on each of their rails, all at once.
     pub(crate) async fn see_rails(&self, drives: &[DriveRow]) -> Vec<Vec<RailSeen>> {
         let see = |row: &DriveRow| {
@@ -225,7 +231,7 @@ impl Drives {
             let of_link = |(at, link): (usize, &crate::peers::drives::Link)| RailUse {
                 drive: *drive,
                 address: link.address.clone(),
-                is_up: entry.rails.is_up(at),
+                is_up: entry.rails.is_up(at) || entry.links.len() == 1,
                 bytes: link.bytes,
             };
             entry.links.iter().enumerate().map(of_link).collect::<Vec<_>>()
@@ -238,11 +244,17 @@ impl Load {
     /// Takes a request of this many bytes, of `left` bytes that nobody has taken. Returns false if it is left
     /// to another rail.
     pub(crate) fn take(&mut self, bytes: u64, left: u64) -> bool {
+        if self.is_only {
+            self.outstanding += bytes;
+            return true;
+        }
         let mut entries = self.entries.lock().expect("no holder panics");
         let Some(entry) = entries.get_mut(&self.drive) else { return true };
         let Some(at) = entry.rail(&self.address) else { return true };
         let now = self.began.elapsed();
-        if !self.is_alone && !entry.rails.takes(at, now, bytes, left) {
+        if let Some(addresses) = &self.among
+            && !entry.rails.takes(at, entry.among(addresses), now, bytes, left)
+        {
             return false;
         }
         entry.rails.began(at, now, bytes);
@@ -254,6 +266,10 @@ impl Load {
     pub(crate) fn delivered(&mut self, bytes: u64) {
         let bytes = bytes.min(self.outstanding);
         self.outstanding -= bytes;
+        if self.is_only {
+            self.delivered += bytes;
+            return;
+        }
         let mut entries = self.entries.lock().expect("no holder panics");
         if let Some(entry) = entries.get_mut(&self.drive)
             && let Some(at) = entry.rail(&self.address)
@@ -266,12 +282,55 @@ impl Load {
 
 impl Drop for Load {
     fn drop(&mut self) {
-        if self.outstanding > 0
+        let given_up = if self.is_only { 0 } else { self.outstanding };
+        if (given_up > 0 || self.delivered > 0)
             && let Ok(mut entries) = self.entries.lock()
             && let Some(entry) = entries.get_mut(&self.drive)
             && let Some(at) = entry.rail(&self.address)
         {
-            entry.rails.given_up(at, self.outstanding);
+            entry.rails.given_up(at, given_up);
+            entry.links[at].bytes += self.delivered;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_layout::ClusterId;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_only_rail_takes_all_and_tells_at_the_end() {
+        let drives = Drives::new(ClusterId(1), Limits::default(), 4, Duration::ZERO);
+        let drive = DriveId(7);
+        let mut loads = drives.rails_for(drive, &"127.0.0.1:1".into(), None).await.expect("it is up");
+        let mut load = loads.pop().expect("there is one");
+        // Nothing else is asked: the tables are locked all the while.
+        let entries = drives.entries.lock().expect("no holder panics");
+        assert!(load.take(100, 1000) && load.take(100, 900));
+        load.delivered(100);
+        assert_eq!(entries[&drive].links[0].bytes, 0);
+        drop(entries);
+        drop(load);
+        assert_eq!(drives.rails()[0].bytes, 100);
+    }
+
+    #[test]
+    fn rails_that_leave_requests_to_each_other_are_not_broken() {
+        let mut deals = Deals::new(false);
+        for _ in 0..BROKEN_MAX {
+            deals.ended(true, false);
+            assert!(deals.to_one, "one rail takes what all have left");
+            deals.ended(true, true);
+            assert!(!deals.to_one);
+        }
+        assert!(deals.may_go_on(), "no rail broke");
+        // The wait for one that works is bounded.
+        (0..BROKEN_MAX).for_each(|_| deals.ended(false, true));
+        assert!(!deals.may_go_on());
+        let mut deals = Deals::new(true);
+        (0..BROKEN_MAX).for_each(|_| deals.ended(true, false));
+        assert!(!deals.may_go_on(), "there was no rail to send on");
     }
 }

@@ -11,7 +11,6 @@ use std::sync::{Mutex, MutexGuard};
 use braid_layout::DriveId;
 use braid_transport::TransportError;
 use braid_wire::Addresses;
-use braid_wire::addresses::RAILS_MAX;
 use braid_wire::checksum::block_crcs;
 use braid_wire::control::Grant;
 use braid_wire::data::{DriveReply, DriveRequest, WriteTurn};
@@ -22,12 +21,14 @@ use crate::analysis::Spans;
 use crate::concurrent;
 use crate::data::landing::land;
 use crate::peers::credit::{Caller, Flights};
-use crate::peers::dealing::Load;
+use crate::peers::dealing::{Deals, Load};
 use crate::peers::drives::{Drives, Lent};
 use crate::peers::small_requests::small_requests;
 
 /// Tag of requests for a turn; others have their item's number.
 const TURN_TAG: u64 = u64::MAX;
+
+const NOT_ASKED: &str = "it is in the flight until it is answered";
 
 /// Bounds on the requests in flight on one session.
 #[derive(Debug, Clone, Copy)]
@@ -81,9 +82,6 @@ impl<'b> Item<'b> {
         self.payload.len().max(self.into.len())
     }
 }
-
-/// Maximum number of times that requests are dealt out over the rails of a drive: each time some rail broke.
-const DEALS_MAX: usize = 2 * RAILS_MAX;
 
 /// A drive that is asked, and how.
 #[derive(Clone, Copy)]
@@ -165,12 +163,13 @@ impl Asked<'_> {
     ) -> Option<Failure> {
         let drives = self.drives;
         let mut why = "the session ended early".to_owned();
-        for _ in 0..DEALS_MAX {
+        let mut deals = Deals::new(together);
+        while deals.may_go_on() {
             if waiting.is_empty() {
                 return None;
             }
             let all = waiting.iter().map(|(_, item)| length(item)).sum();
-            let loads = drives.rails_for(self.drive, self.addresses, together.then_some(all)).await;
+            let loads = drives.rails_for(self.drive, self.addresses, deals.to_one.then_some(all)).await;
             let loads = match loads {
                 Ok(loads) => loads,
                 Err(error) => {
@@ -182,6 +181,8 @@ impl Asked<'_> {
             let ends = concurrent::all(loads.into_iter().map(|load| self.exchange(&queue, load))).await;
             let queue = queue.into_inner().expect("no holder panics");
             waiting = queue.items.into();
+            let is_whole = ends.iter().all(|(ended, _)| matches!(ended.end, End::Whole));
+            deals.ended(is_whole, ends.iter().any(|(ended, _)| !ended.answered.is_empty()));
             let mut final_failure = None;
             for (ended, address) in ends {
                 for (number, outcome) in ended.answered {
@@ -204,7 +205,7 @@ impl Asked<'_> {
                     End::Broken(error) => {
                         why = error.to_string();
                         if is_alone {
-                            drives.note_away(self.drive, &why);
+                            drives.note_away_at(self.drive, self.addresses, &why);
                             final_failure = Some(Failure::Lost(why.clone()));
                         } else {
                             drives.lose_rail(self.drive, &address, &why);
@@ -221,7 +222,7 @@ impl Asked<'_> {
         if waiting.is_empty() {
             return None;
         }
-        drives.note_away(self.drive, &why);
+        drives.note_away_at(self.drive, self.addresses, &why);
         Some(Failure::Lost(why))
     }
 
@@ -254,7 +255,7 @@ impl Asked<'_> {
             Err(error) if lent.reused && is_gone(&error) => End::Stale,
             Err(error) => End::Broken(error),
         };
-        let left = std::mem::take(flight.sent.get_mut().expect("no holder panics")).into_values().collect();
+        let left = std::mem::take(flight.sent.get_mut().expect("no holder panics")).into_iter().collect();
         (Ended { answered, left, end }, address)
     }
 
@@ -285,18 +286,20 @@ impl Asked<'_> {
             while let Some((number, mut item)) = next {
                 let span = self.spans.nth(number);
                 span.crc(|| put_crcs(&mut item.request, item.payload));
-                let request = item.request.clone();
                 let payload = item.payload;
                 let expected = item.into.len();
-                bytes.acquire_many(weight(&item)).await.expect("it is never closed").forget();
-                flight.sent().insert(number, (number, item));
+                let weight = weight(&item);
+                // From here on: if the rail breaks while the request waits, it is among those that are left.
+                flight.sent().insert(number, item);
+                bytes.acquire_many(weight).await.expect("it is never closed").forget();
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
                 waits.turn(number, expected).await;
                 if let Some(bytes) = waits.asks_first(payload) {
                     asked.add_permits(1);
-                    let turn = WriteTurn { at: request.target().at, bytes };
+                    let at = flight.sent().get(&number).expect(NOT_ASKED).request.target().at;
+                    let turn = WriteTurn { at, bytes };
                     asker.ask(TURN_TAG, self.grant, &turn.into(), &[]).await?;
                     turns.acquire().await.expect("it is never closed").forget();
                 }
@@ -307,7 +310,11 @@ impl Asked<'_> {
                 let pieces: &[&[u8]] = if payload.is_empty() { &[] } else { &[payload] };
                 let tag = u64::try_from(number).expect("an index of an item");
                 self.drives.asks(1);
-                asker.ask(tag, self.grant, &request, pieces).await?;
+                let sending = {
+                    let sent = flight.sent();
+                    asker.ask(tag, self.grant, &sent.get(&number).expect(NOT_ASKED).request, pieces)
+                };
+                sending.await?;
                 span.at(|span, now| span.sent_us = now);
                 flights.acquire().await.expect("it is never closed").forget();
                 next = if stop.load(Ordering::Relaxed) { None } else { flight.next() };
@@ -331,7 +338,7 @@ impl Asked<'_> {
                 }
                 received += 1;
                 let number = usize::try_from(answer.tag).expect("an index of an item");
-                let (number, item) = flight.sent().remove(&number).expect("it was asked for once");
+                let item = flight.sent().remove(&number).expect("it was asked for once");
                 let weight = weight(&item);
                 let length = length(&item);
                 let mut landing = Landing { flight, number, item: Some(item) };
@@ -369,7 +376,7 @@ struct Flight<'q, 'b> {
     queue: &'q Mutex<Queue<'b>>,
     load: Mutex<Load>,
     /// Requests without an answer, by their numbers.
-    sent: Mutex<BTreeMap<usize, (usize, Item<'b>)>>,
+    sent: Mutex<BTreeMap<usize, Item<'b>>>,
 }
 
 /// A request whose answer is being received. If that is given up, it counts as not answered.
@@ -382,7 +389,7 @@ struct Landing<'f, 'q, 'b> {
 impl Drop for Landing<'_, '_, '_> {
     fn drop(&mut self) {
         if let Some(item) = self.item.take() {
-            self.flight.sent().insert(self.number, (self.number, item));
+            self.flight.sent().insert(self.number, item);
         }
     }
 }
@@ -400,7 +407,7 @@ impl<'b> Flight<'_, 'b> {
         queue.items.pop_front()
     }
 
-    fn sent(&self) -> MutexGuard<'_, BTreeMap<usize, (usize, Item<'b>)>> {
+    fn sent(&self) -> MutexGuard<'_, BTreeMap<usize, Item<'b>>> {
         self.sent.lock().expect("no holder panics")
     }
 }

@@ -9,6 +9,9 @@
 //! Small requests of all callers share one session per drive, which serves any number of them at a time. It
 //! is on the rail that answered fastest.
 //!
+//! Files that were opened at different times may name different addresses of a drive. Connections are kept for
+//! each address that any has named lately, and each request uses those that its own file names.
+//!
 //! With a note, the next request plans without the drive at once instead of waiting for it again. A note is a
 //! hint: it expires, and it is ignored if the data cannot be had without the drive. Where data is due, no
 //! request finds out whether the drive is back: a connection is made aside, and until it is there the drive
@@ -22,8 +25,10 @@ use std::time::{Duration, Instant};
 use braid_layout::{ClusterId, DriveId};
 use braid_transport::{DriveSession, Limits, SharedSession, TransportError};
 use braid_wire::Addresses;
+use braid_wire::addresses::RAILS_MAX;
 
-use crate::peers::rails::Rails;
+use crate::peers::calls::Calls;
+use crate::peers::rails::{Among, Rails};
 
 use crate::analysis::Recorder;
 
@@ -58,22 +63,25 @@ pub(super) struct Counts {
     answers: Arc<AtomicU64>,
 }
 
+#[derive(Default)]
 pub(super) struct Entry {
-    /// The drive's addresses, by which the rails are numbered.
-    addresses: Addresses,
     pub(super) rails: Rails,
+    /// The connections of each rail, by its number.
     pub(super) links: Vec<Link>,
-    /// The session for small requests of many callers, and its rail.
-    shared: Option<(usize, Arc<SharedSession>)>,
     note: Option<Note>,
 }
 
 /// One rail's connections.
 pub(super) struct Link {
     pub(super) address: String,
+    /// Time at which a request named the address last.
+    named: tokio::time::Instant,
     pub(super) idle: Vec<DriveSession>,
+    /// The session for small requests of many callers.
+    shared: Option<Arc<SharedSession>>,
     /// Bytes of large requests answered on this rail so far.
     pub(super) bytes: u64,
+    pub(super) calls: Calls,
 }
 
 struct Note {
@@ -84,6 +92,10 @@ struct Note {
     why: String,
 }
 
+/// Time after which the connections at an address that no request names are dropped.
+const NAMED_FOR: Duration = Duration::from_secs(60);
+/// Maximum number of addresses of one drive whose connections are kept.
+const LINKS_MAX: usize = 4 * RAILS_MAX;
 /// The longest validity of a note, as a multiple of the first.
 const SPAN_MAX: u32 = 16;
 
@@ -98,15 +110,49 @@ pub(crate) struct Lent {
 }
 
 impl Entry {
-    fn new(addresses: &Addresses) -> Entry {
-        let link = |address: &str| Link { address: address.to_owned(), idle: Vec::new(), bytes: 0 };
-        Entry {
-            addresses: addresses.clone(),
-            rails: Rails::new(addresses.count()),
-            links: addresses.iter().map(link).collect(),
-            shared: None,
-            note: None,
+    /// Requests name these addresses: their rails are kept, and those that none has named lately are dropped.
+    fn name(&mut self, addresses: &Addresses) {
+        let now = tokio::time::Instant::now();
+        for address in addresses.iter() {
+            match self.rail(address) {
+                Some(at) => self.links[at].named = now,
+                None => self.add(address, now),
+            }
         }
+        if self.links.len() > addresses.count() {
+            let is_old = |link: &Link| now.saturating_duration_since(link.named) > NAMED_FOR;
+            while let Some(at) = self.links.iter().position(is_old) {
+                self.remove(at);
+            }
+        }
+    }
+
+    fn add(&mut self, address: &str, now: tokio::time::Instant) {
+        if self.links.len() >= LINKS_MAX
+            && let Some((at, _)) = self.links.iter().enumerate().min_by_key(|(_, link)| link.named)
+        {
+            self.remove(at);
+        }
+        // Where there was no choice so far, nobody has said whether the rail is up. It was used.
+        if let [only] = self.links.as_slice()
+            && !only.idle.is_empty()
+        {
+            self.rails.returned(0, Duration::ZERO);
+        }
+        let address = address.to_owned();
+        let calls = Calls::default();
+        self.links.push(Link { address, named: now, idle: Vec::new(), shared: None, bytes: 0, calls });
+        self.rails.add();
+    }
+
+    fn remove(&mut self, at: usize) {
+        self.links.remove(at);
+        self.rails.remove(at);
+    }
+
+    /// The rails at these addresses.
+    pub(super) fn among(&self, addresses: &Addresses) -> Among {
+        addresses.iter().filter_map(|address| self.rail(address)).collect()
     }
 
     /// The number of the rail at this address, if it is one of the drive's.
@@ -125,39 +171,36 @@ impl Entry {
     /// Drops the sessions of a rail that are kept for reuse; sessions in use go on.
     pub(super) fn forget_rail(&mut self, at: usize) {
         self.links[at].idle.clear();
-        if self.shared.as_ref().is_some_and(|(on, _)| *on == at) {
-            self.shared = None;
-        }
+        self.links[at].shared = None;
     }
 
-    /// Drops the sessions kept for reuse, of all rails.
-    fn forget_sessions(&mut self) {
-        self.links.iter_mut().for_each(|link| link.idle.clear());
-        self.shared = None;
+    /// Drops the sessions of these rails that are kept for reuse.
+    fn forget_sessions(&mut self, among: Among) {
+        (0..self.links.len()).filter(|at| among.has(*at)).for_each(|at| self.forget_rail(at));
+    }
+
+    /// The drive does not answer on these rails.
+    fn note(&mut self, among: Among, avoid: Duration, why: &str) {
+        self.forget_sessions(among);
+        self.rails.forget(among);
+        let span = match &self.note {
+            // Several requests may notice at the same time; that counts once.
+            Some(note) if note.until > Instant::now() => note.span,
+            Some(note) => (note.span * 2).min(avoid * SPAN_MAX),
+            None => avoid,
+        };
+        self.note = Some(Note { until: Instant::now() + span, span, why: why.to_owned() });
     }
 }
 
-/// The entry of a drive, which from now on is at these addresses. Rails that it had before keep their
-/// sessions.
+/// The entry of a drive, with rails at these addresses.
 pub(super) fn entry_at<'e>(
     entries: &'e mut BTreeMap<DriveId, Entry>,
     drive: DriveId,
     addresses: &Addresses,
 ) -> &'e mut Entry {
-    let entry = entries.entry(drive).or_insert_with(|| Entry::new(addresses));
-    if entry.addresses != *addresses {
-        let mut fresh = Entry::new(addresses);
-        fresh.note = entry.note.take();
-        for link in std::mem::take(&mut entry.links) {
-            if let Some(at) = fresh.rail(&link.address) {
-                if !link.idle.is_empty() {
-                    fresh.rails.returned(at, Duration::ZERO);
-                }
-                fresh.links[at] = link;
-            }
-        }
-        *entry = fresh;
-    }
+    let entry = entries.entry(drive).or_default();
+    entry.name(addresses);
     entry
 }
 
@@ -222,19 +265,24 @@ impl Drives {
     /// `None` if there is neither.
     pub(crate) fn shared(&self, drive: DriveId, addresses: &Addresses) -> Option<Arc<SharedSession>> {
         let mut entries = self.entries.lock().expect("no holder panics");
-        let entry = entries.get_mut(&drive).filter(|entry| entry.addresses == *addresses)?;
-        if entry.shared.as_ref().is_none_or(|(_, shared)| shared.has_ended()) {
-            let mut fastest = entry.rails.fastest().into_iter();
-            let at = fastest.find(|at| !entry.links[*at].idle.is_empty())?;
-            entry.shared = match entry.links[at].idle.pop()?.share() {
-                Ok(shared) => Some((at, Arc::new(shared))),
-                Err(session) => {
-                    entry.links[at].idle.push(*session);
-                    None
-                }
-            };
+        let entry = entry_at(&mut entries, drive, addresses);
+        let among = entry.among(addresses);
+        let links = entry.links.iter().enumerate().filter(|(at, _)| among.has(*at));
+        let mut sessions = links.filter_map(|(_, link)| link.shared.as_ref());
+        if let Some(shared) = sessions.find(|shared| !shared.has_ended()) {
+            return Some(Arc::clone(shared));
         }
-        entry.shared.as_ref().map(|(_, shared)| Arc::clone(shared))
+        let mut fastest = entry.rails.fastest(among).into_iter();
+        let at = fastest.find(|at| !entry.links[*at].idle.is_empty())?;
+        let link = &mut entry.links[at];
+        link.shared = match link.idle.pop()?.share() {
+            Ok(shared) => Some(Arc::new(shared)),
+            Err(session) => {
+                link.idle.push(*session);
+                None
+            }
+        };
+        link.shared.clone()
     }
 
     /// Drops this shared session, which has broken, and the idle sessions of its rail, which are as old.
@@ -244,12 +292,12 @@ impl Drives {
         }
     }
 
-    /// The address of the rail that this shared session is on, if it is the drive's present one.
+    /// The address of the rail that this shared session is on, if it is a present one of the drive.
     pub(crate) fn rail_of_shared(&self, drive: DriveId, session: &Arc<SharedSession>) -> Option<String> {
         let entries = self.entries.lock().expect("no holder panics");
         let entry = entries.get(&drive)?;
-        let (at, _) = entry.shared.as_ref().filter(|(_, shared)| Arc::ptr_eq(shared, session))?;
-        Some(entry.links[*at].address.clone())
+        let is_it = |link: &&Link| link.shared.as_ref().is_some_and(|shared| Arc::ptr_eq(shared, session));
+        Some(entry.links.iter().find(is_it)?.address.clone())
     }
 
     /// Records that the drive has answered in its shared session, and removes its note.
@@ -297,18 +345,22 @@ impl Drives {
 
     /// Notes that the drive did not answer: it is avoided for a while.
     pub(crate) fn note_away(&self, drive: DriveId, why: &str) {
-        tracing::info!(drive = %drive.short(), why, "a drive did not answer: it is avoided for a while");
         let mut entries = self.entries.lock().expect("no holder panics");
-        let entry = entries.entry(drive).or_insert_with(|| Entry::new(&Addresses::default()));
-        entry.forget_sessions();
-        entry.rails.forget();
-        let span = match &entry.note {
-            // Several requests may notice at the same time; that counts once.
-            Some(note) if note.until > Instant::now() => note.span,
-            Some(note) => (note.span * 2).min(self.avoid * SPAN_MAX),
-            None => self.avoid,
-        };
-        entry.note = Some(Note { until: Instant::now() + span, span, why: why.to_owned() });
+        self.note(drive, entries.entry(drive).or_default(), Among::ALL, why);
+    }
+
+    /// Notes that the drive did not answer at these addresses. Sessions at others, which newer views of files
+    /// may name, are kept.
+    pub(crate) fn note_away_at(&self, drive: DriveId, addresses: &Addresses, why: &str) {
+        let mut entries = self.entries.lock().expect("no holder panics");
+        let entry = entry_at(&mut entries, drive, addresses);
+        let among = entry.among(addresses);
+        self.note(drive, entry, among, why);
+    }
+
+    fn note(&self, drive: DriveId, entry: &mut Entry, among: Among, why: &str) {
+        tracing::info!(drive = %drive.short(), why, "a drive did not answer: it is avoided for a while");
+        entry.note(among, self.avoid, why);
         self.notes.store(true, Ordering::Relaxed);
     }
 
@@ -346,7 +398,7 @@ impl Drives {
                     session.count_sent(sent);
                     let mut entries = entries.lock().expect("no holder panics");
                     let entry = entry_at(&mut entries, drive, &addresses);
-                    entry.forget_sessions();
+                    entry.forget_sessions(entry.among(&addresses));
                     entry.note = None;
                     entry.keep(session, Duration::ZERO);
                 }
@@ -399,6 +451,44 @@ mod tests {
             assert!(drives.avoid(drive, &"".into()), "the others pass it over");
         }
         assert_eq!(span(&drives), Duration::from_secs(3600) * SPAN_MAX);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_that_name_different_addresses_leave_each_others_rails_alone() {
+        let drives = Drives::new(ClusterId(1), Limits::default(), 4, Duration::ZERO);
+        let drive = DriveId(7);
+        let old = Addresses::from("a:1");
+        let both = Addresses::from("a:1,b:1");
+        let names = |addresses: &Addresses| {
+            let mut entries = drives.entries.lock().expect("no holder panics");
+            entry_at(&mut entries, drive, addresses);
+        };
+        let rails = || {
+            let rails = drives.rails().into_iter();
+            rails.map(|rail| (rail.address, rail.is_up, rail.bytes)).collect::<Vec<_>>()
+        };
+        names(&both);
+        {
+            let mut entries = drives.entries.lock().expect("no holder panics");
+            let entry = entries.get_mut(&drive).expect("it was named");
+            assert!(entry.rails.returned(1, Duration::ZERO));
+            entry.links[1].bytes = 5;
+        }
+        // An old view does not answer, and a newer one goes on.
+        names(&old);
+        drives.note_away_at(drive, &old, "gone");
+        names(&both);
+        assert_eq!(rails(), [("a:1".to_owned(), false, 0), ("b:1".to_owned(), true, 5)]);
+        // An address that none has named for long is left.
+        tokio::time::advance(NAMED_FOR / 2).await;
+        names(&"b:1".into());
+        tokio::time::advance(NAMED_FOR).await;
+        names(&"b:1".into());
+        assert_eq!(rails(), [("b:1".to_owned(), true, 5)]);
+        // However many are named, few are kept.
+        (1..100).for_each(|port| names(&format!("c:{port}").as_str().into()));
+        assert_eq!(rails().len(), LINKS_MAX);
+        assert_eq!(rails().last().expect("there are some").0, "c:99");
     }
 
     #[tokio::test]

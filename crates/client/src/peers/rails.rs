@@ -12,8 +12,11 @@
 //! A rail that was not measured yet is taken for as good as the best. One that is not used is taken for twice
 //! as good with every second, up to better than the best, so that a rail which was slow once is tried again.
 //!
-//! A rail that was lost is tried aside, by a connection and nothing else, after pauses that grow. A drive's
-//! only rail is always up: there is no other to use.
+//! A rail that was lost is tried aside, by a connection and nothing else, after pauses that grow.
+//!
+//! Files that were opened at different times may name different addresses of a drive. So the rails are those
+//! that any names, and each question is about [`Among`] some of them. If that is one, it is always up: there
+//! is no other to use.
 //!
 //! Times are durations since any fixed moment.
 
@@ -30,9 +33,13 @@ const DOUBLING_SECONDS: f64 = 1.0;
 /// Bytes a second of all rails as long as none was measured: only their ratios count.
 const UNMEASURED: f64 = 1e6;
 
-/// The rails of one drive, by their numbers.
-#[derive(Debug)]
+/// The rails of one drive, by their numbers. A number holds until a rail is removed.
+#[derive(Debug, Default)]
 pub(crate) struct Rails(Vec<Rail>);
+
+/// Some of a drive's rails, by their numbers: those below 64.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Among(u64);
 
 #[derive(Debug)]
 struct Rail {
@@ -63,54 +70,75 @@ enum State {
     },
 }
 
-impl Rails {
-    /// This many rails, all to be tried at once; a single one is taken to be up.
-    pub(crate) fn new(count: usize) -> Rails {
-        let first = || if count == 1 { State::Up } else { State::untried() };
-        Rails((0..count).map(|_| Rail::new(first())).collect())
+impl Among {
+    pub(crate) const ALL: Among = Among(u64::MAX);
+
+    pub(crate) fn has(self, at: usize) -> bool {
+        u32::try_from(at).ok().and_then(|at| self.0.checked_shr(at)).is_some_and(|bits| bits & 1 == 1)
     }
 
-    /// Number of rails.
-    pub(crate) fn count(&self) -> usize {
-        self.0.len()
+    /// Returns true if there is one rail, so nothing to choose.
+    pub(crate) fn is_one(self) -> bool {
+        self.0.is_power_of_two()
+    }
+}
+
+impl FromIterator<usize> for Among {
+    fn from_iter<I: IntoIterator<Item = usize>>(rails: I) -> Among {
+        Among(rails.into_iter().fold(0, |all, at| all | (1 << at)))
+    }
+}
+
+impl Rails {
+    /// Adds a rail that is to be tried at once. It gets the next number.
+    pub(crate) fn add(&mut self) {
+        self.0.push(Rail::untried());
+    }
+
+    /// Removes a rail: those after it get the numbers before theirs.
+    pub(crate) fn remove(&mut self, at: usize) {
+        self.0.remove(at);
     }
 
     /// The rail for a request of this many bytes; `None` if none is up.
-    pub(crate) fn choose(&self, now: Duration, bytes: u64) -> Option<usize> {
-        let best = self.best();
+    pub(crate) fn choose(&self, among: Among, now: Duration, bytes: u64) -> Option<usize> {
+        let best = self.best(among);
         let wait =
             |rail: &Rail| as_f64(rail.outstanding.saturating_add(bytes.max(1))) / rail.supposed(now, best);
-        self.up().map(|(at, rail)| (at, wait(rail))).min_by(|a, b| a.1.total_cmp(&b.1)).map(|(at, _)| at)
+        self.up(among).map(|(at, rail)| (at, wait(rail))).min_by(|a, b| a.1.total_cmp(&b.1)).map(|(at, _)| at)
     }
 
     /// Returns true if a rail is to take a request of this many bytes, out of requests of `left` bytes that
     /// nobody has taken: unless another would be done with all of them sooner than this one with the request.
-    pub(crate) fn takes(&self, at: usize, now: Duration, bytes: u64, left: u64) -> bool {
-        let best = self.best();
+    pub(crate) fn takes(&self, at: usize, among: Among, now: Duration, bytes: u64, left: u64) -> bool {
+        let best = self.best(among);
         let done = |rail: &Rail, bytes: u64| {
             as_f64(rail.outstanding.saturating_add(bytes.max(1))) / rail.supposed(now, best)
         };
         let here = done(&self.0[at], bytes);
-        self.up().filter(|(other, _)| *other != at).all(|(_, other)| here <= done(other, left.max(bytes)))
+        self.up(among)
+            .filter(|(other, _)| *other != at)
+            .all(|(_, other)| here <= done(other, left.max(bytes)))
     }
 
     /// The greatest rate that was measured, in bytes a second.
-    fn best(&self) -> f64 {
-        let rates = self.up().filter_map(|(_, rail)| rail.rate());
+    fn best(&self, among: Among) -> f64 {
+        let rates = self.up(among).filter_map(|(_, rail)| rail.rate());
         rates
             .fold(None, |best: Option<f64>, rate| Some(best.map_or(rate, |best| best.max(rate))))
             .unwrap_or(UNMEASURED)
     }
 
     /// The rails that are up, the one that greeted fastest first.
-    pub(crate) fn fastest(&self) -> Vec<usize> {
-        let mut up: Vec<usize> = self.up().map(|(at, _)| at).collect();
+    pub(crate) fn fastest(&self, among: Among) -> Vec<usize> {
+        let mut up: Vec<usize> = self.up(among).map(|(at, _)| at).collect();
         up.sort_by_key(|at| self.0[*at].greeting);
         up
     }
 
-    fn up(&self) -> impl Iterator<Item = (usize, &Rail)> {
-        self.0.iter().enumerate().filter(|(_, rail)| rail.state == State::Up)
+    fn up(&self, among: Among) -> impl Iterator<Item = (usize, &Rail)> {
+        let is_up = move |rail: &Rail| among.is_one() || rail.state == State::Up;
+        self.0.iter().enumerate().filter(move |(at, rail)| among.has(*at) && is_up(rail))
     }
 
     /// A request of this many bytes is sent on a rail.
@@ -141,9 +169,9 @@ impl Rails {
         rail.outstanding = rail.outstanding.saturating_sub(bytes);
     }
 
-    /// A rail broke. Returns true if it was up and another may be used in its place.
+    /// A rail broke. Returns true if it was up.
     pub(crate) fn lost(&mut self, at: usize, now: Duration) -> bool {
-        if self.count() == 1 || self.0[at].state != State::Up {
+        if self.0[at].state != State::Up {
             return false;
         }
         self.0[at].state = State::Away { until: now + PAUSE, pause: PAUSE * 2, trying: false };
@@ -152,9 +180,9 @@ impl Rails {
 
     /// The rails that are to be tried aside now; each is told of once, until [`Rails::returned`] or
     /// [`Rails::failed`].
-    pub(crate) fn due(&mut self, now: Duration) -> Vec<usize> {
+    pub(crate) fn due(&mut self, among: Among, now: Duration) -> Vec<usize> {
         let mut due = Vec::new();
-        for (at, rail) in self.0.iter_mut().enumerate() {
+        for (at, rail) in self.0.iter_mut().enumerate().filter(|(at, _)| among.has(*at)) {
             if let State::Away { until, trying, .. } = &mut rail.state
                 && *until <= now
                 && !*trying
@@ -189,11 +217,10 @@ impl Rails {
         }
     }
 
-    /// Forgets which rails are up: all are to be tried at once.
-    pub(crate) fn forget(&mut self) {
-        if self.count() > 1 {
-            self.0.iter_mut().for_each(|rail| rail.state = State::untried());
-        }
+    /// Forgets which of the rails are up: they are to be tried at once.
+    pub(crate) fn forget(&mut self, among: Among) {
+        let rails = self.0.iter_mut().enumerate().filter(|(at, _)| among.has(*at));
+        rails.for_each(|(_, rail)| rail.state = State::untried());
     }
 
     /// Returns true if the rail is up.
@@ -209,9 +236,16 @@ impl State {
 }
 
 impl Rail {
-    fn new(state: State) -> Rail {
+    fn untried() -> Rail {
         let none = Duration::ZERO;
-        Rail { state, outstanding: 0, since: none, delivered: 0.0, busy: 0.0, greeting: none }
+        Rail {
+            state: State::untried(),
+            outstanding: 0,
+            since: none,
+            delivered: 0.0,
+            busy: 0.0,
+            greeting: none,
+        }
     }
 
     /// Bytes a second as measured.
@@ -240,6 +274,13 @@ mod tests {
     const REQUEST: u64 = 64 << 10;
     const FLIGHTS: usize = 8;
 
+    /// This many rails that were not tried yet.
+    fn rails(count: usize) -> Rails {
+        let mut rails = Rails::default();
+        (0..count).for_each(|_| rails.add());
+        rails
+    }
+
     /// Links of known rates under a table of rails, with a virtual clock.
     struct Links {
         rails: Rails,
@@ -253,7 +294,7 @@ mod tests {
 
     impl Links {
         fn new(rates: &[u64]) -> Links {
-            let mut rails = Rails::new(rates.len());
+            let mut rails = rails(rates.len());
             (0..rates.len()).for_each(|at| assert!(rails.returned(at, Duration::ZERO)));
             let flights = vec![std::collections::VecDeque::new(); rates.len()];
             let carried = vec![0; rates.len()];
@@ -269,7 +310,7 @@ mod tests {
                     for at in 0..self.rates.len() {
                         while left > 0
                             && self.flights[at].len() < FLIGHTS
-                            && self.rails.takes(at, self.now, REQUEST, REQUEST * left as u64)
+                            && self.rails.takes(at, Among::ALL, self.now, REQUEST, REQUEST * left as u64)
                         {
                             left -= 1;
                             self.rails.began(at, self.now, REQUEST);
@@ -329,25 +370,25 @@ mod tests {
 
     #[test]
     fn a_lost_rail_carries_nothing_until_it_answers_and_is_tried_ever_less_often() {
-        let mut rails = Rails::new(2);
+        let mut rails = rails(2);
         let second = Duration::from_secs(1);
-        assert_eq!(rails.choose(Duration::ZERO, 1), None);
-        assert_eq!(rails.due(Duration::ZERO), [0, 1]);
-        assert_eq!(rails.due(second), [], "they are being tried");
+        assert_eq!(rails.choose(Among::ALL, Duration::ZERO, 1), None);
+        assert_eq!(rails.due(Among::ALL, Duration::ZERO), [0, 1]);
+        assert_eq!(rails.due(Among::ALL, second), [], "they are being tried");
         assert!(rails.returned(0, second) && rails.returned(1, second / 2));
-        assert_eq!(rails.fastest(), [1, 0]);
+        assert_eq!(rails.fastest(Among::ALL), [1, 0]);
         rails.began(0, second, 100);
         assert!(rails.lost(0, second) && !rails.lost(0, second), "it is lost once");
         rails.given_up(0, 100);
         for _ in 0..10 {
-            assert_eq!(rails.choose(second, 1 << 30), Some(1));
+            assert_eq!(rails.choose(Among::ALL, second, 1 << 30), Some(1));
             rails.began(1, second, 1 << 30);
         }
         let mut now = second;
         let mut pauses = Vec::new();
         for _ in 0..10 {
             let began = now;
-            while rails.due(now).is_empty() {
+            while rails.due(Among::ALL, now).is_empty() {
                 now += PAUSE;
             }
             pauses.push(now - began);
@@ -355,17 +396,27 @@ mod tests {
         }
         assert_eq!((pauses[0], pauses[1], pauses[9]), (PAUSE, PAUSE * 2, PAUSE_MAX));
         now += PAUSE_MAX;
-        assert_eq!(rails.due(now), [0]);
+        assert_eq!(rails.due(Among::ALL, now), [0]);
         assert!(rails.returned(0, second));
-        assert_eq!(rails.choose(now, 1), Some(0));
+        assert_eq!(rails.choose(Among::ALL, now, 1), Some(0));
     }
 
     #[test]
-    fn the_only_rail_is_always_up() {
-        let mut rails = Rails::new(1);
-        assert!(!rails.lost(0, Duration::ZERO));
-        rails.forget();
-        assert_eq!(rails.choose(Duration::ZERO, 1), Some(0));
-        assert_eq!(rails.due(Duration::MAX), []);
+    fn an_only_rail_is_always_up_and_others_are_not_asked_of() {
+        let mut rails = rails(3);
+        let first = Among::from_iter([0]);
+        let others = Among::from_iter([1, 2]);
+        assert_eq!((rails.choose(first, Duration::ZERO, 1), rails.fastest(first)), (Some(0), vec![0]));
+        assert_eq!(rails.choose(others, Duration::ZERO, 1), None);
+        assert_eq!(rails.due(others, Duration::ZERO), [1, 2]);
+        assert!(rails.returned(0, Duration::ZERO) && rails.returned(2, Duration::ZERO));
+        assert_eq!(rails.choose(others, Duration::ZERO, 1), Some(2));
+        // The first would be done sooner, but is not to be used.
+        rails.began(2, Duration::ZERO, 100);
+        assert!(rails.takes(2, others, Duration::ZERO, 1, 1));
+        assert!(!rails.takes(2, Among::ALL, Duration::ZERO, 1, 1));
+        rails.forget(first);
+        assert!(!rails.is_up(0) && rails.is_up(2));
+        assert!(Among::ALL.has(63) && !Among::ALL.has(64) && !first.has(1));
     }
 }

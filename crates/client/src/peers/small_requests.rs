@@ -144,7 +144,7 @@ async fn land(
                 rail.iter().for_each(|address| drives.lose_rail(drive, address, &why));
                 return Err(Failure::Idle);
             }
-            drives.note_away(drive, &why);
+            drives.note_away_at(drive, addresses, &why);
             Err(Failure::Lost(why))
         }
     }
