@@ -67,7 +67,7 @@ struct Content {
     segment: usize,
     stripe: Stripe,
     facts: Facts,
-    /// By column.
+    /// The content of each column.
     known: Vec<Known>,
 }
 
