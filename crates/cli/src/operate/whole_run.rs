@@ -243,8 +243,8 @@ impl Subject {
         layout.segments().iter().flat_map(of).collect()
     }
 
-    /// Writes or reads whole requests, one after another, until this time; at least one, so that each file has
-    /// bytes to read.
+    /// Writes or reads whole requests, one after another, until this time; at least one, so that each file
+    /// has bytes to read.
     async fn go(&self, until: Instant, way: Way) -> Result<Moved, Failure> {
         let mut buffer = content(self.request_bytes);
         let mut bytes = 0;
