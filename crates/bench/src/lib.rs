@@ -15,7 +15,6 @@
 //! own.
 
 pub mod against;
-mod amplification;
 mod conditions;
 mod connected;
 mod content;
@@ -27,7 +26,6 @@ mod machine;
 pub mod markdown;
 mod measure;
 mod memory;
-mod open;
 pub mod plain;
 pub mod plot;
 pub mod predict;
@@ -35,9 +33,6 @@ pub mod promises;
 mod rates;
 mod raw;
 mod report;
-mod sending;
-mod simulate;
-mod sizes;
 pub mod small;
 mod stats;
 pub mod store;

@@ -32,7 +32,7 @@ pub(crate) struct File {
 /// The state of a file in the process that opened it.
 struct Open {
     file: Arc<RwLock<Option<braid_client::File>>>,
-    /// What is read ahead of the position.
+    /// The bytes read ahead of the position.
     ahead: Mutex<ReadAhead>,
     /// The file's name; absent if the file was made without one.
     name: Option<Name>,

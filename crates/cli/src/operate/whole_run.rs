@@ -243,11 +243,12 @@ impl Subject {
         layout.segments().iter().flat_map(of).collect()
     }
 
-    /// Writes or reads whole requests, one after another, until this time.
+    /// Writes or reads whole requests, one after another, until this time; at least one, so that each file
+    /// has bytes to read.
     async fn go(&self, until: Instant, way: Way) -> Result<Moved, Failure> {
         let mut buffer = content(self.request_bytes);
         let mut bytes = 0;
-        while Instant::now() < until {
+        loop {
             let from = self.next.fetch_add(self.request_bytes, Ordering::Relaxed);
             match way {
                 Way::Write => {
@@ -262,6 +263,9 @@ impl Subject {
             }
             bytes += self.request_bytes;
             self.moved.fetch_add(self.request_bytes, Ordering::Relaxed);
+            if Instant::now() >= until {
+                break;
+            }
         }
         Ok(Moved { bytes, stored_bytes: bytes / 1000 * self.stored_permille })
     }

@@ -6,8 +6,10 @@ use std::path::Path;
 
 use rustix::fs::{XattrFlags, fgetxattr, fsetxattr, getxattr, listxattr, removexattr, setxattr};
 use rustix::io::Errno;
+use serde_json::Value;
 
 use crate::mount::Mounted;
+use crate::reserve::calibrate;
 use crate::support::Cluster;
 
 const NAME: &str = "user.braid.layout";
@@ -94,7 +96,7 @@ fn small_files_are_clustered_and_a_layout_is_that_of_a_rate() {
     let cluster = Cluster::up(3);
     cluster.line("mkdir -p braid://main/photos/2026").ok();
     cluster.line("layout set braid://main/photos --rate 1MB/s").failed(15, "not calibrated");
-    cluster.line("drive calibrate").ok();
+    calibrate(&cluster, 3, |row| row["cost"] != Value::Null);
     let set = cluster.line("layout set braid://main/photos --clustering directory").ok();
     let set = set.text();
     assert!(set.contains("directory") && set.contains("what exists stays as it is"), "{set}");

@@ -22,20 +22,24 @@ pub(crate) fn calibrated(drives: usize) -> Cluster {
     command.args(["up", "--detach", "--drives", &drives.to_string(), "--disk-model", MODEL, "--dir"]);
     command.arg(cluster.dir());
     run(command).ok();
+    calibrate(&cluster, drives, |row| {
+        ["read", "write"].iter().all(|way| {
+            let way = &row["cost"]["disk"][way];
+            way["bytes_per_second"].as_u64() >= Some(MEASURED_MIN)
+                && way["operation_ns"].as_u64().is_some_and(|ns| ns <= OPERATION_MAX)
+        })
+    });
+    cluster
+}
+
+/// Measures disks until each drive's row of `drive ls --cost` is as it must be.
+pub(crate) fn calibrate(cluster: &Cluster, drives: usize, is_good: impl Fn(&Value) -> bool) {
     until("all disks are measured", || {
         let shown = cluster.line("drive ls --cost --json").ok().json();
         let rows = shown.as_array().expect("a list");
-        let is_like_its_model = |row: &&Value| {
-            ["read", "write"].iter().all(|way| {
-                let way = &row["cost"]["disk"][way];
-                way["bytes_per_second"].as_u64() >= Some(MEASURED_MIN)
-                    && way["operation_ns"].as_u64().is_some_and(|ns| ns <= OPERATION_MAX)
-            })
-        };
-        let mut left = rows.iter().filter(|row| !is_like_its_model(row)).peekable();
+        let mut left = rows.iter().filter(|row| !is_good(row)).peekable();
         let all = rows.len() == drives && left.peek().is_none();
-        // On a busy machine the short run at the start may not have been enough, or may have found a slow
-        // disk.
+        // On a busy machine a run may not have been enough, may have found a slow disk, or times of no disk.
         for row in left {
             let drive = row["drive"].as_str().expect("a name");
             let said = cluster.line(&format!("drive calibrate {drive}"));
@@ -43,7 +47,6 @@ pub(crate) fn calibrated(drives: usize) -> Cluster {
         }
         all
     });
-    cluster
 }
 
 /// The plan of a rate that is admitted.

@@ -58,7 +58,7 @@ pub(crate) struct Within {
     pub(crate) bytes: Range<u64>,
 }
 
-/// How a joined write ends.
+/// The end of a joined write.
 #[derive(Debug, Default)]
 struct Joined {
     /// True if its bytes are written; false if each caller must see to its own. Unset until it ends.
@@ -76,7 +76,7 @@ pub(crate) struct Member<'a> {
     leads: bool,
 }
 
-/// What a member does next.
+/// The next step of a member.
 pub(crate) enum Turn<'a> {
     /// It writes these bytes, whose stripes it holds.
     Write(Taken<'a>),

@@ -80,7 +80,7 @@ struct Content {
     segment: usize,
     stripe: Stripe,
     facts: Facts,
-    /// By column.
+    /// The content of each column.
     known: Vec<Known>,
 }
 

@@ -17,7 +17,7 @@ const PIECES_MAX: usize = 4;
 /// and jumps is none that reads in order.
 const IN_ORDER_MIN: u32 = 2;
 
-/// What is read ahead of one reader. A read that does not go on where the last one ended drops it.
+/// The pieces read ahead of one reader. A read that does not go on where the last one ended drops it.
 #[derive(Debug, Default)]
 pub struct ReadAhead {
     /// Offset at which the last read ended.

@@ -42,7 +42,7 @@ impl WriteBehind {
             self.waiting.extend_from_slice(now);
             offset += length(now);
             data = rest;
-            if offset % piece == 0 {
+            if offset.is_multiple_of(piece) {
                 self.send(file).await?;
             }
         }

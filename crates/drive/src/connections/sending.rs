@@ -60,7 +60,7 @@ pub(crate) struct Chosen {
 const NEVER: u32 = u32::MAX;
 
 impl Chosen {
-    /// What holds before anything was measured.
+    /// The choice before anything was measured.
     pub(crate) fn new(told: Sending) -> Chosen {
         let (local, remote) = match told {
             Sending::Copy => (NEVER, NEVER),
@@ -110,7 +110,7 @@ impl Chosen {
         *self.why.lock().unwrap_or_else(PoisonError::into_inner) = why;
     }
 
-    /// What was measured, for people; empty if nothing was.
+    /// The measured lengths, for people; empty if nothing was measured.
     pub(crate) fn why(&self) -> String {
         self.why.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

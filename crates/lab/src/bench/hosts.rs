@@ -114,7 +114,8 @@ impl Hosts {
     }
 
     /// Limits links to `bits` bits a second in the direction from the switch, with a queue of this many bytes
-    /// before them, on the first rail, as of a switch with little memory. Senders are kept from handing over many frames as one.
+    /// before them, on the first rail, as of a switch with little memory. Senders are kept from handing over
+    /// many frames as one.
     pub(super) fn narrow(&self, links: Links, bits: u64, queue_bytes: u64) -> Result<(), Failure> {
         let switch = self.switch();
         for (namespace, device) in (0..self.count).map(|index| (self.name(index), device(0))) {

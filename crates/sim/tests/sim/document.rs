@@ -35,6 +35,7 @@ fn keys(value: &Value, found: &mut BTreeSet<String>) {
 fn full() -> Spec {
     let text = format!("{CLUSTER}\n[[sweep]]\nkey = \"seed\"\nvalues = [1]\n");
     let mut spec = Spec::parse(&text).expect("the example");
+    spec.cluster.rail_percents = vec![100];
     spec.parts.disk.write_seek = Some(Distribution::ZERO);
     spec.parts.disk.queue = Some(1);
     spec.parts.link.queue = Some(Bytes(1 << 20));

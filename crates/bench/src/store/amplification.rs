@@ -4,7 +4,6 @@
 //! overwritten until cleaning reaches a steady state; then bytes are counted. Nothing is timed, so nothing
 //! is synced. The same cleaning decisions are also simulated on a log of the same shape, for comparison.
 
-use crate::simulate::{Policy, Setup, simulate};
 use braid_store::Options;
 use braid_store::clean::reserve::Reserve;
 
@@ -15,6 +14,8 @@ use crate::measure::{Effort, Limit, Pairs};
 use crate::rates::{STREAM_DEPTH, payloads};
 use crate::report::{Amplification, Load};
 use crate::subject::{At, Subject};
+
+use super::simulate::{Policy, Setup, simulate};
 
 /// Live units as percentages of the space that writes may use.
 const LIVE_PERCENT: [u32; 6] = [50, 60, 70, 80, 90, 95];

@@ -5,6 +5,12 @@
 //! verifies. Besides the rates, the run measures the time to open a large store (`open`), the cost of
 //! cleaning (`amplification`), and the cost of sending a read's bytes (`sending`).
 
+mod amplification;
+mod open;
+mod sending;
+mod simulate;
+mod sizes;
+
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -13,7 +19,6 @@ use crate::machine::{self, Machine, MeasuredDir};
 use crate::measure::{Effort, Pairs, Watch};
 use crate::rates::{Bench, MEMORY_TIMES, MISS_TIMES, RANDOM_DEPTHS, STREAM_MISS_TIMES, Scale, UNITS};
 use crate::report::Report;
-use crate::{amplification, open, sending, sizes};
 
 /// The measurements to make, and their directories.
 #[derive(Debug, Clone)]
