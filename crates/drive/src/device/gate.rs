@@ -92,7 +92,7 @@ struct State {
     is_turning: bool,
 }
 
-/// Sums over requests that had a turn.
+/// Sums over what had a turn for a client's or another drive's read or write, and was counted as that.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Served {
     pub(crate) requests: u64,
@@ -112,6 +112,8 @@ pub(crate) struct Slot {
     ticket: Option<Ticket>,
     direction: Direction,
     actual: Option<Actual>,
+    /// It is in the sums of what is done.
+    is_counted: bool,
 }
 
 impl fmt::Debug for Slot {
@@ -212,7 +214,7 @@ impl Gate {
         }
     }
 
-    /// Sums over the requests in this direction that are done.
+    /// Sums over the requests in this direction that are done and counted.
     pub(crate) fn served(&self, direction: Direction) -> Served {
         *self.state().served(direction)
     }
@@ -344,6 +346,7 @@ impl Gate {
                 actual: None,
                 entered_ns: now,
                 began_ns: now,
+                is_counted: false,
             });
         }
         if self.turn().is_some() {
@@ -387,7 +390,15 @@ impl Gate {
                 let ticket = Some(ticket);
                 let began_ns = self.now_ns();
                 let _runtime = self.runtime.enter();
-                begin(Slot { gate, ticket, direction, actual: None, entered_ns, began_ns });
+                begin(Slot {
+                    gate,
+                    ticket,
+                    direction,
+                    actual: None,
+                    entered_ns,
+                    began_ns,
+                    is_counted: false,
+                });
             }
             state = self.state();
         };
@@ -442,6 +453,12 @@ impl Slot {
         Duration::from_nanos(self.began_ns.saturating_sub(self.entered_ns))
     }
 
+    /// Counts this among the reads or writes that are done: neither looks into the index, nor reads ahead of
+    /// clients or of old bytes, nor the drive's own work are.
+    pub(crate) fn count(&mut self) {
+        self.is_counted = true;
+    }
+
     /// The disk did nothing for the request after all: its bytes were in memory.
     pub(crate) fn did_nothing(mut self) {
         self.actual = Some(Actual { bytes: 0, cost_ns: 0 });
@@ -460,10 +477,12 @@ impl Drop for Slot {
         let now = self.gate.now_ns();
         let mut state = self.gate.state();
         *state.in_flight(self.direction) -= 1;
-        let served = state.served(self.direction);
-        served.requests += 1;
-        served.queue_ns += self.began_ns.saturating_sub(self.entered_ns);
-        served.disk_ns += now.saturating_sub(self.began_ns);
+        if self.is_counted {
+            let served = state.served(self.direction);
+            served.requests += 1;
+            served.queue_ns += self.began_ns.saturating_sub(self.entered_ns);
+            served.disk_ns += now.saturating_sub(self.began_ns);
+        }
         state.scheduler.done(ticket, now, self.actual);
         drop(state);
         if self.gate.turn().is_some() {
@@ -561,7 +580,19 @@ mod tests {
         }
         held.clear();
         assert_eq!((slots.try_iter().count(), reads_in_flight(&gate)), (0, Some(0)));
-        assert_eq!((gate.served(Direction::Read).requests, gate.served(Direction::Write).requests), (10, 0));
+    }
+
+    #[tokio::test]
+    async fn only_what_is_counted_is_in_the_sums() {
+        let gate = gate();
+        let slots = enter(&gate, client(1), 3);
+        for (mut slot, is_counted) in slots.try_iter().zip([true, false, true]) {
+            if is_counted {
+                slot.count();
+            }
+            slot.did_nothing();
+        }
+        assert_eq!((gate.served(Direction::Read).requests, gate.served(Direction::Write).requests), (2, 0));
     }
 
     #[tokio::test]
