@@ -144,8 +144,8 @@ fn piece_end<'a>(at: u64, end: u64, mut segments: impl Iterator<Item = &'a Segme
 }
 
 /// Writes the bytes that the range has now once more, and returns what was recorded of the writing. No other
-/// writer has the file meanwhile, so that nothing of another's is undone. The file's time of change moves, and
-/// holes in the stripes that are written become zeros.
+/// writer has the file meanwhile, so that nothing of another's is undone. The file's time of change moves,
+/// and holes in the stripes that are written become zeros.
 pub(crate) async fn rewrite(client: &Client, name: &Name, range: Range<u64>) -> Result<Work, Failure> {
     let what = || format!("rewrite {}", show_remote(name));
     let bytes = range.end - range.start;

@@ -23,8 +23,8 @@ use crate::{args, connect};
 /// Said of a range past the end.
 const NOTHING: &str = "nothing to do: the range is past the end of the file\n";
 /// Said after a rewrite.
-const REWROTE: &str = "rewrote the range with the bytes it had: the file's time of change is now, and holes in the stripes \
-                       that were written are zeros\n";
+const REWROTE: &str = "rewrote the range with the bytes it had: the file's time of change is now, and holes in \
+                       the stripes that were written are zeros\n";
 
 /// A plan set in `--json`.
 #[derive(Debug, Serialize)]

@@ -300,8 +300,8 @@ mod tests {
     fn a_row_names_how_each_side_keeps_bytes() {
         let [_, weed] = &PEERS;
         let row = row(weed.name, weed.keeps, "write", weed.paper[0]);
-        let name = "sequential write (raid5 4+1, durable, 4 in flight), over SeaweedFS (one copy, not synced, one stream)";
-        assert_eq!(row.name, name);
+        let own = "sequential write (raid5 4+1, durable, 4 in flight)";
+        assert_eq!(row.name, format!("{own}, over SeaweedFS (one copy, not synced, one stream)"));
     }
 
     #[tokio::test]
