@@ -5,6 +5,8 @@
 //! what the drive tells of its own time. Any other client has no recorder, which costs a branch for each
 //! request. [`Work::bound`] makes one sentence of the spans.
 
+use std::collections::BTreeMap;
+use std::fs;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -51,7 +53,9 @@ pub struct Span {
     pub asked_us: u64,
     /// There was a session for it.
     pub connected_us: u64,
-    /// The bound of what is in flight let it go.
+    /// The bound of what is in flight had room for it.
+    pub admitted_us: u64,
+    /// The receiver's credit gave it its turn.
     pub granted_us: u64,
     /// It was given to the connection, with its payload.
     pub sent_us: u64,
@@ -72,8 +76,12 @@ pub struct Span {
 pub struct Work {
     /// The run's length, in microseconds.
     pub wall_us: u64,
-    /// Processor time of this process in the run, in microseconds.
+    /// Processor time of all threads of this process in the run, in microseconds.
     pub cpu_us: u64,
+    /// The same of the thread that took most; 0 if the system does not tell.
+    pub busiest_us: u64,
+    /// Number of processors that the process may use; 0 counts as one.
+    pub processors: u64,
     /// Processor time of parity and reconstruction, in microseconds.
     pub computed_us: u64,
     /// The requests, in the order of their ends.
@@ -90,12 +98,15 @@ pub struct Recorder(Mutex<State>);
 struct State {
     began: Instant,
     cpu: Duration,
+    /// Nanoseconds that each thread had taken, by its number.
+    threads: BTreeMap<u64, u64>,
     work: Work,
 }
 
 impl State {
     fn begin() -> State {
-        State { began: Instant::now(), cpu: processor_time(), work: Work::default() }
+        let cpu = processor_time();
+        State { began: Instant::now(), cpu, threads: thread_times(), work: Work::default() }
     }
 }
 
@@ -112,9 +123,13 @@ impl Recorder {
 
     /// All that was recorded since the beginning, which is now anew.
     pub fn take(&self) -> Work {
-        let State { began, cpu, work } = std::mem::replace(&mut *self.state(), State::begin());
+        let State { began, cpu, threads, work } = std::mem::replace(&mut *self.state(), State::begin());
+        let wall_us = micros(began.elapsed());
         let cpu_us = micros(processor_time().saturating_sub(cpu));
-        Work { wall_us: micros(began.elapsed()), cpu_us, ..work }
+        let busiest_us = busiest_ns(&threads, &thread_times()) / 1000;
+        let processors =
+            std::thread::available_parallelism().map_or(1, |count| u64::try_from(count.get()).unwrap_or(1));
+        Work { wall_us, cpu_us, busiest_us, processors, ..work }
     }
 
     fn now_us(&self) -> u64 {
@@ -247,6 +262,7 @@ fn span(drive: DriveId, request: &DriveRequest, now: u64) -> Span {
         to,
         asked_us: now,
         connected_us: now,
+        admitted_us: 0,
         granted_us: 0,
         sent_us: 0,
         answered_us: 0,
@@ -263,4 +279,34 @@ fn micros(time: Duration) -> u64 {
 
 fn processor_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
+}
+
+/// Processor time of each thread of this process so far, in nanoseconds, by the thread's number.
+fn thread_times() -> BTreeMap<u64, u64> {
+    let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let times = threads.filter_map(|thread| {
+        let number = thread.file_name().to_str()?.parse().ok()?;
+        let taken = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        Some((number, taken.split_whitespace().next()?.parse().ok()?))
+    });
+    times.collect()
+}
+
+/// The most that one thread took between two looks.
+fn busiest_ns(before: &BTreeMap<u64, u64>, after: &BTreeMap<u64, u64>) -> u64 {
+    let taken = |(thread, now): (&u64, &u64)| now.saturating_sub(before.get(thread).copied().unwrap_or(0));
+    after.iter().map(taken).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_busiest_thread_is_that_which_took_most_since() {
+        let before = BTreeMap::from([(1, 900), (2, 10)]);
+        let after = BTreeMap::from([(1, 950), (2, 70), (3, 30)]);
+        assert_eq!(busiest_ns(&before, &after), 60);
+        assert!(!thread_times().is_empty(), "this thread is one");
+    }
 }

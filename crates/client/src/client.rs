@@ -45,7 +45,7 @@ pub(crate) struct Paths {
     /// Instructions in flight per drive and session.
     flights: usize,
     /// `None`: reads wait for no turn.
-    pub(crate) credits: Option<Credits>,
+    pub(crate) credits: Option<Arc<Credits>>,
 }
 
 /// Instructions in flight per drive and session of a handle with a reserved rate. A drive spreads what it
@@ -80,7 +80,7 @@ impl Paths {
     fn new(config: &Config) -> Paths {
         let limits = Limits { reply: config.drive_reply, ..config.limits };
         let drives = Drives::new(config.credentials.cluster, limits, config.idle_sessions, config.avoid);
-        let credits = config.credit.then(Credits::default);
+        let credits = config.credit.then(Arc::default);
         Paths { credits, ..Paths::of(config, drives, config.flights_per_drive) }
     }
 
@@ -93,6 +93,14 @@ impl Paths {
             flights,
             credits: None,
         }
+    }
+}
+
+impl Paths {
+    /// The same bounds and credit, with sessions whose requests leave spans.
+    fn recording(&self, config: &Config, recorder: Arc<Recorder>) -> Paths {
+        let credits = self.credits.clone();
+        Paths { credits, ..Paths::of(config, self.drives.recording(recorder), self.flights) }
     }
 }
 
@@ -125,12 +133,11 @@ impl Client {
         Client { shared: Arc::clone(&self.shared), paths: Arc::new(paths) }
     }
 
-    /// The same client, with sessions of its own, whose requests leave spans with the recorder.
+    /// The same client, with sessions of its own, whose requests leave spans with the recorder. They wait for
+    /// the same credit as this client's.
     pub fn analysed(&self) -> (Client, Arc<Recorder>) {
-        let config = &self.shared.config;
         let recorder = Recorder::new();
-        let drives = self.paths.drives.recording(Arc::clone(&recorder));
-        let paths = Paths::of(config, drives, config.flights_per_drive);
+        let paths = self.paths.recording(&self.shared.config, Arc::clone(&recorder));
         (Client { shared: Arc::clone(&self.shared), paths: Arc::new(paths) }, recorder)
     }
 
@@ -214,13 +221,13 @@ impl Client {
     /// The bounds for one caller, which has this number.
     pub(crate) fn in_flight_limit(&self, number: u64) -> InFlightLimit<'_> {
         let config = &self.shared.config;
-        let caller = self.paths.credits.as_ref().map(|credits| Caller { credits, number });
+        let caller = self.paths.credits.as_deref().map(|credits| Caller { credits, number });
         InFlightLimit { flights: self.paths.flights, bytes: config.flight_bytes, caller }
     }
 
     /// The credit of each of this machine's links over which drives were read, but for reserved handles.
     pub fn credit(&self) -> Vec<LinkCredit> {
-        self.paths.credits.as_ref().map(Credits::counts).unwrap_or_default()
+        self.paths.credits.as_deref().map(Credits::counts).unwrap_or_default()
     }
 }
 
@@ -246,4 +253,27 @@ pub(crate) fn random() -> Result<u64> {
         why: error.to_string(),
     })?;
     Ok(u64::from_le_bytes(number).max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_layout::ClusterId;
+    use braid_wire::Key;
+    use braid_wire::token::{Standing, Token};
+
+    use super::*;
+
+    #[test]
+    fn an_analysed_client_waits_for_the_same_credit() {
+        let token = Token { standing: Standing::Client, cluster: ClusterId(1), secret: Key::new([7; 32]) };
+        let config = Config::new("", token);
+        let recorded = |config: &Config| {
+            let paths = Paths::new(config);
+            let recording = paths.recording(config, Recorder::new());
+            (paths.credits, recording.credits)
+        };
+        let shared = recorded(&config);
+        assert!(shared.0.zip(shared.1).is_some_and(|(own, recording)| Arc::ptr_eq(&own, &recording)));
+        assert!(recorded(&Config { credit: false, ..config }).1.is_none());
+    }
 }

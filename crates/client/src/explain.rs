@@ -48,7 +48,8 @@ impl Explained {
             };
             let unit = instruction.op.stripe().0;
             let is_its = |span: &&Span| {
-                span.drive == plan.drive
+                // A file's segments may lie on the same drives, as different objects.
+                (span.drive, span.object) == (plan.drive, plan.object)
                     && span.act == act
                     && (span.unit, span.from, span.to) == (unit, from, to)
             };
@@ -176,4 +177,54 @@ fn why(of: &ColumnRow, row: &SegmentRow, column: Column, down: &[String]) -> Str
 
 fn is_called(column: &ColumnRow, drive: &str) -> bool {
     column.drive_name == drive || column.drive.to_string() == drive || column.drive.short() == drive
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_layout::{Component, DriveId, Generation, ObjectId, Scheme, Shape};
+
+    use super::*;
+
+    /// The plan set of a read of the first unit of a segment whose objects begin with this number.
+    fn read(first_object: u64) -> Explained {
+        let shape = Shape::new(Scheme::Raid0, 2, 0, 64 << 10).expect("a shape");
+        let component = |(drive, object)| Component { drive: DriveId(drive), object: ObjectId(object) };
+        let components = (1..).zip([first_object, first_object + 1]).map(component).collect();
+        let segment = Segment { start: 0, end: u64::MAX, shape, components };
+        let set: ColumnMask = [Column(0), Column(1)].into_iter().collect();
+        let none = ColumnMask::default();
+        let health = Health { g: Generation(1), set, joining: none, away: none };
+        let target = Target { segment: &segment, index: 0, health };
+        let set = braid_plan::read(&target, 0..64 << 10, 0, Want::Newest).expect("a plan set");
+        Explained { set, segment, ways: Vec::new(), text: String::new() }
+    }
+
+    #[test]
+    fn segments_on_the_same_drives_have_spans_of_their_own() {
+        let [one, other] = [read(10), read(20)];
+        let plan = &one.set.plans[0];
+        let span = |object, landed_us| Span {
+            drive: plan.drive,
+            act: Act::Read,
+            object,
+            unit: 0,
+            from: 0,
+            to: 64 << 10,
+            asked_us: 0,
+            connected_us: 0,
+            admitted_us: 0,
+            granted_us: 1,
+            sent_us: 1,
+            answered_us: 2,
+            landed_us,
+            crc_ns: 0,
+            times: None,
+            is_done: true,
+        };
+        let spans = vec![span(plan.object, 5), span(other.set.plans[0].object, 9)];
+        let work = Work { spans, ..Work::default() };
+        let ends =
+            |of: &Explained| of.measured(&work).iter().map(|(_, span)| span.landed_us).collect::<Vec<_>>();
+        assert_eq!((ends(&one), ends(&other)), (vec![5], vec![9]));
+    }
 }

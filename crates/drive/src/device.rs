@@ -4,3 +4,4 @@ pub(crate) mod flows;
 pub(crate) mod gate;
 pub(crate) mod own_work;
 pub(crate) mod rail;
+mod served;

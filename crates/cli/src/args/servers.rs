@@ -217,6 +217,11 @@ impl DriveOptions {
         DriveOptions { read_ahead: Some(bytes), ..self }
     }
 
+    /// The same without a measurement of the disk at the drive's start.
+    pub fn uncalibrated(self) -> DriveOptions {
+        DriveOptions { no_calibration: true, ..self }
+    }
+
     /// Returns the choice in the drive's own type.
     pub(crate) fn sending(self) -> Sending {
         match self.send {

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use braid_client::analysis::{Bound, DriveTime, Recorder, Span, SpanParts, Work};
 use braid_client::{Client, Explained, File, Name, OpenOptions};
-use braid_layout::DriveId;
+use braid_layout::{DriveId, Segment};
 use serde::Serialize;
 
 use crate::files::names::show_remote;
@@ -52,6 +52,7 @@ struct DriveTimeFacts {
     cached: u64,
     bytes: u64,
     session_us: u64,
+    in_flight_us: u64,
     credit_us: u64,
     queue_us: u64,
     disk_us: u64,
@@ -72,6 +73,7 @@ pub(crate) struct RequestFacts {
     asked_us: u64,
     ended_us: u64,
     session_us: u64,
+    in_flight_us: u64,
     credit_us: u64,
     queue_us: u64,
     disk_us: u64,
@@ -86,28 +88,30 @@ pub(crate) struct RequestFacts {
 /// Names of drives.
 pub(crate) type Names = BTreeMap<DriveId, String>;
 
-/// Reads the ranges, drops the bytes, and returns what was recorded.
-pub(crate) async fn read(client: &Client, name: &Name, ranges: &[Range<u64>]) -> Result<Work, Failure> {
-    let bytes: u64 = ranges.iter().map(|range| range.end.saturating_sub(range.start)).sum();
-    if bytes > READ_BYTES_MAX {
-        let why =
-            format!("the range has {}; at most {} are read", size::show(bytes), size::show(READ_BYTES_MAX));
-        return Err(Failure::usage(format!("analyze {}", show_remote(name)), why));
-    }
+/// Reads the ranges, drops the bytes, and returns what was recorded. Pieces are cut where stripes of the
+/// plan sets begin, so that their requests are those of the plan sets.
+pub(crate) async fn read(
+    client: &Client,
+    name: &Name,
+    ranges: &[Range<u64>],
+    explained: &[Explained],
+) -> Result<Work, Failure> {
     let (client, recorder) = client.analysed();
     let file = client.open(name, &OpenOptions::new().read(true)).await?;
+    let ranges = within(ranges, file.size())
+        .map_err(|why| Failure::usage(format!("analyze {}", show_remote(name)), why))?;
     let mut buffer = Vec::new();
     recorder.begin();
     for range in ranges {
-        let end = range.end.min(file.size());
         let mut at = range.start;
-        while at < end {
-            let piece = PIECE_BYTES.min(end - at);
-            buffer.resize(usize::try_from(piece).expect("it is bounded"), 0);
+        while at < range.end {
+            let segments = explained.iter().map(|of| &of.segment);
+            let end = piece_end(at, range.end, segments);
+            buffer.resize(usize::try_from(end - at).expect("it is bounded"), 0);
             if file.read_at(&mut buffer, at).await? == 0 {
                 break;
             }
-            at += piece;
+            at = end;
         }
     }
     let work = recorder.take();
@@ -115,8 +119,33 @@ pub(crate) async fn read(client: &Client, name: &Name, ranges: &[Range<u64>]) ->
     Ok(work)
 }
 
+/// The ranges as far as the file goes, or why they are too much.
+fn within(ranges: &[Range<u64>], size: u64) -> Result<Vec<Range<u64>>, String> {
+    let ranges: Vec<Range<u64>> = ranges.iter().map(|range| range.start..range.end.min(size)).collect();
+    let bytes: u64 = ranges.iter().map(|range| range.end.saturating_sub(range.start)).sum();
+    if bytes <= READ_BYTES_MAX {
+        return Ok(ranges);
+    }
+    let most = size::show(READ_BYTES_MAX);
+    Err(format!("the range has {} of the file; at most {most} are read", size::show(bytes)))
+}
+
+/// The end of the piece at `at` of a range that ends at `end`: where a stripe begins, if one does before the
+/// piece is too long.
+fn piece_end<'a>(at: u64, end: u64, mut segments: impl Iterator<Item = &'a Segment>) -> u64 {
+    let most = end.min(at.saturating_add(PIECE_BYTES));
+    let segment = segments.find(|segment| (segment.start..segment.end).contains(&at));
+    let Some(segment) = segment.filter(|_| most < end) else { return most };
+    if segment.end <= most {
+        return segment.end;
+    }
+    let stripe = segment.stripe_range(segment.stripe_at(most)).start;
+    if stripe > at { stripe } else { most }
+}
+
 /// Writes the bytes that the range has now once more, and returns what was recorded of the writing. No other
-/// writer has the file meanwhile, so that nothing of another's is undone.
+/// writer has the file meanwhile, so that nothing of another's is undone. The file's time of change moves,
+/// and holes in the stripes that are written become zeros.
 pub(crate) async fn rewrite(client: &Client, name: &Name, range: Range<u64>) -> Result<Work, Failure> {
     let what = || format!("rewrite {}", show_remote(name));
     let bytes = range.end - range.start;
@@ -131,8 +160,11 @@ pub(crate) async fn rewrite(client: &Client, name: &Name, range: Range<u64>) -> 
     let (client, recorder) = client.analysed();
     let file = client.open(name, &OpenOptions::new().read(true).write(true).alone(true)).await?;
     let result = rewrite_open(&file, range, &recorder, what).await;
-    file.close().await?;
-    result
+    let closed = file.close().await;
+    // What went wrong first is the reason of what came after.
+    let work = result?;
+    closed?;
+    Ok(work)
 }
 
 async fn rewrite_open(
@@ -194,6 +226,7 @@ fn drive_facts(time: &DriveTime, names: &Names) -> DriveTimeFacts {
         cached: time.cached,
         bytes: time.bytes,
         session_us: time.session_us,
+        in_flight_us: time.in_flight_us,
         credit_us: time.credit_us,
         queue_us: time.queue_us,
         disk_us: time.disk_us,
@@ -211,14 +244,24 @@ pub(crate) fn requests(of: &Explained, work: &Work, names: &Names) -> Vec<Reques
 }
 
 fn request(instruction: Option<usize>, span: &Span, names: &Names) -> RequestFacts {
-    let SpanParts { session_us, credit_us, queue_us, disk_us, commit_us, within_us, wire_us, crc_us } =
-        span.parts();
+    let SpanParts {
+        session_us,
+        in_flight_us,
+        credit_us,
+        queue_us,
+        disk_us,
+        commit_us,
+        within_us,
+        wire_us,
+        crc_us,
+    } = span.parts();
     RequestFacts {
         instruction,
         drive: name_of(names, span.drive),
         asked_us: span.asked_us,
         ended_us: span.landed_us,
         session_us,
+        in_flight_us,
         credit_us,
         queue_us,
         disk_us,
@@ -259,6 +302,7 @@ pub(crate) fn beside(text: &str, requests: &[RequestFacts]) -> String {
 fn shown(request: &RequestFacts) -> String {
     let parts = [
         ("session", request.session_us),
+        ("in flight", request.in_flight_us),
         ("credit", request.credit_us),
         ("queue", request.queue_us),
         ("disk", request.disk_us),
@@ -285,6 +329,7 @@ pub(crate) fn show(facts: &AnalysisFacts) -> String {
     let rows = facts.drives.iter().map(|of| {
         let times = [
             of.session_us,
+            of.in_flight_us,
             of.credit_us,
             of.queue_us,
             of.disk_us,
@@ -297,8 +342,20 @@ pub(crate) fn show(facts: &AnalysisFacts) -> String {
         begin.into_iter().chain(times.map(ms)).chain([ms(of.ended_us)]).collect()
     });
     let header = [
-        "drive", "requests", "cached", "bytes", "session", "credit", "queue", "disk", "commit", "within",
-        "wire", "crc", "ended",
+        "drive",
+        "requests",
+        "cached",
+        "bytes",
+        "session",
+        "in flight",
+        "credit",
+        "queue",
+        "disk",
+        "commit",
+        "within",
+        "wire",
+        "crc",
+        "ended",
     ];
     let right: Vec<usize> = (1..header.len()).collect();
     let mut text = format!(
@@ -325,7 +382,30 @@ fn ms(us: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use braid_layout::{Scheme, Shape};
+
     use super::*;
+
+    #[test]
+    fn what_is_past_the_end_does_not_count() {
+        assert_eq!(within(std::slice::from_ref(&(0..1 << 40)), 100).map(|ranges| ranges[0].end), Ok(100));
+        let why = within(std::slice::from_ref(&(0..1 << 40)), 5 << 30).expect_err("too much");
+        assert!(why.contains("5.00 GiB") && why.contains("4.00 GiB"), "{why}");
+    }
+
+    #[test]
+    fn pieces_end_where_stripes_begin() {
+        let shape = Shape::new(Scheme::Raid5, 4, 1, 512 << 10).expect("a shape");
+        let of = |start, end| Segment { start, end, shape: shape.clone(), components: Vec::new() };
+        let segments = [of(0, 100 << 20), of(100 << 20, u64::MAX)];
+        let end = |at, end| piece_end(at, end, segments.iter());
+        let long = 200 << 20;
+        assert_eq!((end(0, 10), end(0, long), end(5, long)), (10, PIECE_BYTES, PIECE_BYTES));
+        assert_eq!(end(300 << 10, long), 64 << 20, "not 300 KiB into a unit");
+        assert_eq!(end(64 << 20, long), 100 << 20, "the segment's end");
+        assert_eq!((end(100 << 20, long), end(164 << 20, long)), (164 << 20, long));
+        assert_eq!(piece_end(7, long, [].iter()), PIECE_BYTES + 7);
+    }
 
     #[test]
     fn times_stand_behind_their_instructions() {
@@ -335,6 +415,7 @@ mod tests {
             asked_us: 120,
             ended_us: 12_340,
             session_us: 0,
+            in_flight_us: 0,
             credit_us: 0,
             queue_us: 2000,
             disk_us: 10_000,

@@ -20,6 +20,12 @@ use crate::output::report::Report;
 use crate::sim::{in_background, parts_of};
 use crate::{args, connect};
 
+/// Said of a range past the end.
+const NOTHING: &str = "nothing to do: the range is past the end of the file\n";
+/// Said after a rewrite.
+const REWROTE: &str = "rewrote the range with the bytes it had: the file's time of change is now, and holes in \
+                       the stripes that were written are zeros\n";
+
 /// A plan set in `--json`.
 #[derive(Debug, Serialize)]
 struct PlanFacts {
@@ -105,15 +111,19 @@ pub(crate) async fn run(plan: args::Plan, cluster: Option<&Path>, report: Report
     let down = on_file(&client, &names, plan.down.clone()).await?;
     let explained = client.plan(&name, asked, plan.range.clone(), &down).await?;
     let mut sets: Vec<PlanFacts> = explained.iter().map(|set| facts(set, &names, &row)).collect();
-    if plan.analyze && !sets.is_empty() {
+    if plan.analyze {
         let work = match asked {
-            Asked::Read => analyze::read(&client, &name, std::slice::from_ref(&plan.range)).await?,
+            _ if sets.is_empty() => Work::default(),
+            Asked::Read => {
+                analyze::read(&client, &name, std::slice::from_ref(&plan.range), &explained).await?
+            }
             Asked::Write | Asked::SharedWrite => analyze::rewrite(&client, &name, plan.range).await?,
         };
         let analysis = measured(&work, &explained, &names, &mut sets);
-        let said = if asked == Asked::Read { "" } else { "rewrote the range with the bytes it had\n" };
-        return report.facts(&Analyzed { sets, analysis }, |of| {
-            format!("{}\n{said}{}", texts(&of.sets), analyze::show(&of.analysis))
+        let said = if asked == Asked::Read { "" } else { REWROTE };
+        return report.facts(&Analyzed { sets, analysis }, |of| match of.sets.as_slice() {
+            [] => NOTHING.to_owned(),
+            sets => format!("{}\n{said}{}", texts(sets), analyze::show(&of.analysis)),
         });
     }
     if let Some(Parts { costs, named }) = parts {
@@ -133,7 +143,7 @@ pub(crate) async fn run(plan: args::Plan, cluster: Option<&Path>, report: Report
     }
     report.facts(&sets, |sets| {
         if sets.is_empty() {
-            return "nothing to do: the range is past the end of the file\n".into();
+            return NOTHING.to_owned();
         }
         texts(sets)
     })

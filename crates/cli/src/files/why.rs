@@ -70,7 +70,7 @@ pub(crate) async fn run(asked: args::Why, cluster: Option<&Path>, report: Report
         return Err(Failure::new(Exit::Conflict, what(), why));
     }
     let known = look(&client, row).await?;
-    let work = analyze::read(&client, &name, &ranges).await?;
+    let work = analyze::read(&client, &name, &ranges, &[]).await?;
     let names: BTreeMap<DriveId, String> =
         known.drives.iter().map(|row| (row.drive, row.name.clone())).collect();
     let bound = work.bound();

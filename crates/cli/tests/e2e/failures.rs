@@ -264,6 +264,10 @@ fn plans_are_printed_and_checks_find_damage() {
     }
     let json = cluster.line("plan --json read braid://main/f 0..2M --analyze").ok().json();
     assert_eq!(json["sets"][0]["measured"].as_array().map(Vec::len), Some(4), "{json}");
+    let past = cluster.line("plan --json read braid://main/f 1G..8T --analyze").ok().json();
+    assert_eq!((&past["sets"], past["analysis"]["wall_us"].as_u64()), (&serde_json::json!([]), Some(0)));
+    let long = cluster.line("plan --json read braid://main/f 0..8T --analyze").ok().json();
+    assert_eq!(long["analysis"]["bytes"], 9 << 20, "only as far as the file goes: {long}");
     let why = cluster.line("why braid://main/f --json").ok().json();
     assert_eq!((&why["causes"][0]["kind"], &why["size"]), (&"bound".into(), &(9 << 20).into()), "{why}");
     assert!(cluster.cat("braid://main/f") == noise(9 << 20, 9));

@@ -15,7 +15,7 @@ use super::{Act, Span, Work};
 /// Share of the run, in percent, below which no part is said to bound it.
 const BUSY_MIN: u64 = 40;
 /// Share of the run, in percent, from which on the client's processor bounds it: then all that waits for the
-/// client looks busy too.
+/// client looks busy too. It is that of one thread, or of all processors together.
 const PROCESSOR_MIN: u64 = 70;
 
 /// The part that bounds a run.
@@ -51,11 +51,13 @@ pub struct DriveTime {
     pub failed: u64,
     /// Number of reads whose bytes were in memory.
     pub cached: u64,
-    /// Bytes read and written.
+    /// Bytes read and written by requests that were carried out.
     pub bytes: u64,
     /// Wait for a session.
     pub session_us: u64,
-    /// Wait until the bound of what is in flight let a request go.
+    /// Wait until the bound of what is in flight had room for a request.
+    pub in_flight_us: u64,
+    /// Wait for the receiver's credit: this client's of a read, the drive's of a write.
     pub credit_us: u64,
     /// Wait at the drive while none of these requests was at its disk.
     pub queue_us: u64,
@@ -73,13 +75,14 @@ pub struct DriveTime {
     pub ended_us: u64,
 }
 
-/// The parts of one request's time, in microseconds. Those of reads make up the whole; the client sends a
-/// write's checksums before its bytes.
+/// The parts of one request's time, in microseconds, which make up the whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpanParts {
     /// Wait for a session.
     pub session_us: u64,
-    /// Wait until the bound of what is in flight let it go.
+    /// Wait until the bound of what is in flight had room for it.
+    pub in_flight_us: u64,
+    /// Wait for the receiver's credit: this client's of a read, the drive's of a write.
     pub credit_us: u64,
     /// Wait for its turn at the drive's disk.
     pub queue_us: u64,
@@ -103,20 +106,29 @@ impl Span {
         if self.act == Act::StripeWrite { 0 } else { times.total_us.saturating_sub(known) }
     }
 
+    /// The time from which on it waited for room: a write's checksums are computed before.
+    fn ready_us(&self) -> u64 {
+        let crc_before_us = if self.act == Act::Read { 0 } else { self.crc_ns / 1000 };
+        self.connected_us + crc_before_us
+    }
+
     /// The parts of the request's time.
     pub fn parts(&self) -> SpanParts {
         let times = self.times.unwrap_or_default();
         let within_us = self.rest_us();
         let at_drive = times.queue_us + times.disk_us + times.commit_us + within_us;
         let crc_us = self.crc_ns / 1000;
+        // A read's bytes are checked when they have come.
+        let crc_after_us = if self.act == Act::Read { crc_us } else { 0 };
         SpanParts {
             session_us: self.connected_us.saturating_sub(self.asked_us),
-            credit_us: self.granted_us.saturating_sub(self.connected_us),
+            in_flight_us: self.admitted_us.saturating_sub(self.ready_us()),
+            credit_us: self.granted_us.saturating_sub(self.admitted_us),
             queue_us: times.queue_us,
             disk_us: times.disk_us,
             commit_us: times.commit_us,
             within_us,
-            wire_us: self.landed_us.saturating_sub(self.granted_us).saturating_sub(at_drive + crc_us),
+            wire_us: self.landed_us.saturating_sub(self.granted_us).saturating_sub(at_drive + crc_after_us),
             crc_us,
         }
     }
@@ -135,7 +147,7 @@ pub struct Bound {
     pub wire_mbit: u64,
     /// Processor time of checksums and of parity, in microseconds.
     pub checksum_us: u64,
-    /// The same of all that the process did.
+    /// Processor time of all that the process did, in microseconds.
     pub processor_us: u64,
     /// The drives, the busiest at its disk first.
     pub drives: Vec<DriveTime>,
@@ -176,6 +188,7 @@ impl Busy {
 #[derive(Default)]
 struct Parts {
     session: Busy,
+    in_flight: Busy,
     credit: Busy,
     queue: Busy,
     disk: Busy,
@@ -187,7 +200,8 @@ struct Parts {
 impl Parts {
     fn add(&mut self, span: &Span) {
         self.session.add(span.asked_us, span.connected_us);
-        self.credit.add(span.connected_us, span.granted_us);
+        self.in_flight.add(span.ready_us(), span.admitted_us);
+        self.credit.add(span.admitted_us, span.granted_us);
         let Some(times) = span.times else { return self.wire.add(span.granted_us, span.landed_us) };
         if span.act == Act::Read {
             let end = span.answered_us.max(span.sent_us);
@@ -212,14 +226,16 @@ impl Parts {
 
     fn of_drive(&self, drive: DriveId, spans: &[&Span]) -> DriveTime {
         let count = |is: fn(&Span) -> bool| u64::try_from(spans.iter().filter(|span| is(span)).count());
+        let done = spans.iter().filter(|span| span.is_done);
         let at_work = Busy(self.disk.0.iter().chain(&self.commit.0).cloned().collect());
         DriveTime {
             drive,
             requests: count(|_| true).unwrap_or(u64::MAX),
             failed: count(|span| !span.is_done).unwrap_or(u64::MAX),
             cached: count(|span| span.times.is_some_and(|times| times.cached)).unwrap_or(u64::MAX),
-            bytes: spans.iter().map(|span| u64::from(span.to - span.from)).sum(),
+            bytes: done.map(|span| u64::from(span.to - span.from)).sum(),
             session_us: self.session.length(),
+            in_flight_us: self.in_flight.length(),
             credit_us: self.credit.length(),
             queue_us: self.queue.length_without(&at_work),
             disk_us: self.disk.length(),
@@ -259,11 +275,12 @@ impl Work {
             parts.push((Limit::Within(at.drive), at.within_us));
         }
         parts.extend([(Limit::Link, wire_us), (Limit::Session, session.length())]);
+        let processor_us = self.busiest_us.max(self.cpu_us / self.processors.max(1));
         let percent = |part: u64| part.saturating_mul(100) / self.wall_us.max(1);
         // The first of those that are equally busy.
         let most = parts.into_iter().rev().max_by_key(|(_, busy)| *busy).unwrap_or((Limit::Nothing, 0));
         let (limit, busy_us) = match most {
-            _ if percent(self.cpu_us) >= PROCESSOR_MIN => (Limit::Processor, self.cpu_us),
+            _ if percent(processor_us) >= PROCESSOR_MIN => (Limit::Processor, processor_us),
             (_, busy) if percent(busy) < BUSY_MIN => (Limit::Nothing, 0),
             most => most,
         };
@@ -308,7 +325,7 @@ impl Bound {
             }
             Limit::Link => format!(
                 "bound by the link: {} moved {} Mbit/s together, {of}",
-                count(self.drives.len()),
+                count(self.drives.iter().filter(|drive| drive.bytes > 0).count()),
                 self.wire_mbit
             ),
             Limit::Session => format!("bound by making connections: {of}; later requests reuse them"),
@@ -348,6 +365,7 @@ mod tests {
             to: 1_000_000,
             asked_us: 0,
             connected_us: 0,
+            admitted_us: sent,
             granted_us: sent,
             sent_us: sent,
             answered_us: answered,
@@ -403,6 +421,40 @@ mod tests {
         let sentence =
             "bound by this client's processor: busy for 45 of 50 ms, of which checksums and parity 0.2 ms";
         check(spans, 45_000, Limit::Processor, sentence);
+    }
+
+    #[test]
+    fn threads_that_work_side_by_side_are_no_busy_processor() {
+        let spans = vec![span(1, Act::Read, 0, 1000, 49_000, Times::default())];
+        let of = |cpu_us, busiest_us, processors| {
+            let spans = spans.clone();
+            Work { wall_us: 50_000, cpu_us, busiest_us, processors, spans, ..Work::default() }.bound()
+        };
+        assert_eq!(of(60_000, 15_000, 4).limit, Limit::Link, "four threads with little to do");
+        let one = of(60_000, 45_000, 4);
+        assert_eq!((one.limit, one.busy_us, one.processor_us), (Limit::Processor, 45_000, 60_000));
+        assert_eq!(of(160_000, 0, 4).limit, Limit::Processor, "all are busy");
+    }
+
+    #[test]
+    fn a_drive_that_refuses_has_moved_nothing() {
+        let read = |drive| span(drive, Act::Read, 0, 1000, 49_000, Times::default());
+        let refused = Span { is_done: false, times: None, ..read(2) };
+        let sentence = "bound by the link: 1 drive moved 163 Mbit/s together, 49 of 50 ms";
+        let bound = check(vec![read(1), refused], 0, Limit::Link, sentence);
+        assert_eq!(bound.drives.iter().map(|drive| drive.bytes).sum::<u64>(), 1_000_000);
+    }
+
+    #[test]
+    fn the_parts_of_a_write_make_up_its_time() {
+        let times = Times { commit_us: 3000, total_us: 3000, ..Times::default() };
+        let write = span(1, Act::StripeWrite, 9000, 20_000, 20_000, times);
+        let write = Span { connected_us: 500, admitted_us: 6000, crc_ns: 2_000_000, ..write };
+        let parts = write.parts();
+        assert_eq!((parts.session_us, parts.crc_us, parts.in_flight_us), (500, 2000, 3500));
+        assert_eq!((parts.credit_us, parts.commit_us, parts.wire_us), (3000, 3000, 8000));
+        let drive = &Work { wall_us: 20_000, spans: vec![write], ..Work::default() }.bound().drives[0];
+        assert_eq!((drive.in_flight_us, drive.credit_us), (3500, 3000));
     }
 
     #[test]

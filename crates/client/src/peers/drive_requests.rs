@@ -295,6 +295,7 @@ impl Asked<'_> {
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
+                span.at(|span, now| span.admitted_us = now);
                 waits.turn(number, expected).await;
                 if let Some(bytes) = waits.asks_first(payload) {
                     asked.add_permits(1);

@@ -99,6 +99,7 @@ fn send(
     if matches!(sent, Ok(Some(_))) {
         drives.asks(1);
         span.at(|span, now| {
+            span.admitted_us = now;
             span.granted_us = now;
             span.sent_us = now;
         });

@@ -122,7 +122,8 @@ impl Reading {
         let newest = core.store.disk_reads(read.at.partition, read.at.object, read.unit, &range);
         let disk = newest.unwrap_or(DiskReads { reads: 1, bytes });
         let gate = Arc::clone(&core.gate);
-        gate.enter_reads(flow, bytes, disk, move |slot| {
+        gate.enter_reads(flow, bytes, disk, move |mut slot| {
+            slot.count();
             host::spawn_blocking(move || {
                 let began = Instant::now();
                 let waited = slot.waited();

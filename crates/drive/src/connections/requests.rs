@@ -502,7 +502,8 @@ impl Requests {
             Ok(checked) => checked,
             Err(error) => return then(ticket, Err(error)),
         };
-        self.core.gate.enter(flow, Direction::Write, u64::from(bytes), move |slot| {
+        self.core.gate.enter(flow, Direction::Write, u64::from(bytes), move |mut slot| {
+            slot.count();
             let began = Instant::now();
             let mut ticket = ticket;
             ticket.time(|times| times.queue_us = micros(slot.waited()));

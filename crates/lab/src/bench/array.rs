@@ -262,7 +262,7 @@ async fn arrays(run: &mut Run) -> Result<(), Failure> {
         for (row, is_random) in [(random, true), (sequential, false)] {
             run.pairs(&row, async |which| match which {
                 Which::First => array.rate(is_random).await,
-                Which::Second => Ok(single.rate(is_random).await?.part(f64::from(count))),
+                Which::Second => Ok(single.rate(is_random).await?.times(count)),
             })
             .await?;
         }

@@ -1,12 +1,12 @@
 //! `braid-lab bench cost`: NASD's table 1 (E10), user instructions of a drive for one request.
 //!
 //! `perf stat` counts them where the machine's processor does; else the drive runs under valgrind's
-//! callgrind, which counts each instruction. Of two runs with different numbers of requests the difference
-//! counts, so that a drive's start and its heartbeats do not.
+//! callgrind, which counts each instruction. What the drive does in as long a time without requests is taken
+//! off, so that its start and its heartbeats do not count.
 
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use braid_bench::against::{Goal, Of, Question, Taken, Unit};
 use braid_bench::stripes::Work;
@@ -20,6 +20,7 @@ use tokio::time::sleep;
 use super::client::{ClientProcess, alone};
 use super::cluster::Cluster;
 use super::ratios::{self, Bench, Run};
+use super::small::meter::at_rest;
 use super::stripes::{fill, job};
 use crate::args::BenchCluster;
 
@@ -35,7 +36,7 @@ const SIZES: [(&str, u64, [&str; 2]); 4] = [
     ("512 KB", 512 << 10, ["1488 k", "1410 k"]),
 ];
 const FILE_BYTES: (u64, u64) = (64 << 20, 4 << 20);
-/// Requests of the longer run; the shorter one has none.
+/// Requests of a run; another of the same length has none.
 const REQUESTS: (u64, u64) = (400, 40);
 const SETTLE: Duration = Duration::from_millis(300);
 
@@ -134,12 +135,25 @@ struct Drive {
     child: Option<Child>,
 }
 
+/// The instructions of a drive while something was done, which took this long.
+struct Counted {
+    instructions: u64,
+    took: Duration,
+}
+
+/// Instructions of each request, without those of as long a time at rest.
+fn each(busy: u64, rest: u64, requests: u64) -> f64 {
+    let difference = u32::try_from(busy.saturating_sub(rest)).unwrap_or(u32::MAX);
+    f64::from(difference) / f64::from(u32::try_from(requests).unwrap_or(u32::MAX).max(1))
+}
+
 impl Drive {
     async fn up(run: &Run, state: &str, counter: Counter) -> Result<Drive, Failure> {
         let options =
             if state == "cold" { DriveOptions::modelled(COLD) } else { Ok(DriveOptions::default()) };
         let options = options.map_err(|why| Failure::new(Exit::Usage, "model a disk", why))?;
-        let mut cluster = Cluster::up_with(run.path(), state, 1, options.reading_ahead(0), "600").await?;
+        let options = options.reading_ahead(0).uncalibrated();
+        let mut cluster = Cluster::up_with(run.path(), state, 1, options, "600").await?;
         cluster.turn_to("cost", ("raid0", 1)).await?;
         let mut client = cluster.client_process().await?;
         let within = run.size(FILE_BYTES.0, FILE_BYTES.1);
@@ -161,11 +175,10 @@ impl Drive {
     async fn instructions(&mut self, bytes: u64) -> Result<Taken, Failure> {
         // Once before: the file is open, sessions are made, and its places are known.
         self.reads(bytes, 4).await?;
-        let rest = self.counted(bytes, 0).await?;
-        let busy = self.counted(bytes, self.requests).await?;
-        let difference = u32::try_from(busy.saturating_sub(rest)).unwrap_or(u32::MAX);
-        let requests = u32::try_from(self.requests).unwrap_or(u32::MAX);
-        Ok(Taken::of(f64::from(difference) / f64::from(requests)))
+        let requests = self.requests;
+        let busy = self.counted(async |drive| drive.reads(bytes, requests).await).await?;
+        let rest = self.counted(async |_| Ok(sleep(busy.took).await)).await?;
+        Ok(Taken::of(each(busy.instructions, rest.instructions, requests)))
     }
 
     async fn reads(&mut self, piece_bytes: u64, pieces: u64) -> Result<(), Failure> {
@@ -174,13 +187,19 @@ impl Drive {
         alone(&mut self.client, &job(&self.file, work)).await.map(drop)
     }
 
-    async fn counted(&mut self, bytes: u64, requests: u64) -> Result<u64, Failure> {
+    /// Counts the drive's instructions from a time at which it is at rest, while `work` runs, and until the
+    /// drive is at rest again.
+    async fn counted(
+        &mut self,
+        work: impl AsyncFnOnce(&mut Drive) -> Result<(), Failure>,
+    ) -> Result<Counted, Failure> {
+        at_rest(self.pid).await?;
         let pid = self.pid.to_string();
         if self.counter == Counter::Callgrind {
             let before = callgrind(&pid).await?;
-            self.reads(bytes, requests).await?;
-            sleep(SETTLE).await;
-            return Ok(callgrind(&pid).await?.saturating_sub(before));
+            let took = self.timed(work).await?;
+            let instructions = callgrind(&pid).await?.saturating_sub(before);
+            return Ok(Counted { instructions, took });
         }
         let doing = || "run perf stat".to_owned();
         let mut perf = Command::new("perf");
@@ -188,7 +207,7 @@ impl Drive {
         let child = perf.stderr(Stdio::piped()).kill_on_drop(true).spawn().doing(doing)?;
         let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw);
         sleep(SETTLE).await;
-        self.reads(bytes, requests).await?;
+        let took = self.timed(work).await?;
         if let Some(id) = id {
             rustix::process::kill_process(id, rustix::process::Signal::INT)
                 .map_err(std::io::Error::from)
@@ -196,8 +215,21 @@ impl Drive {
         }
         let ended = child.wait_with_output().await.doing(doing)?;
         let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-        perf_count(&said)
-            .ok_or_else(|| Failure::new(Exit::Failed, doing(), format!("it said: {}", said.trim())))
+        let instructions = perf_count(&said)
+            .ok_or_else(|| Failure::new(Exit::Failed, doing(), format!("it said: {}", said.trim())))?;
+        Ok(Counted { instructions, took })
+    }
+
+    /// Runs `work` and waits until the drive is at rest; returns the time of the work.
+    async fn timed(
+        &mut self,
+        work: impl AsyncFnOnce(&mut Drive) -> Result<(), Failure>,
+    ) -> Result<Duration, Failure> {
+        let began = Instant::now();
+        work(self).await?;
+        let took = began.elapsed();
+        at_rest(self.pid).await?;
+        Ok(took)
     }
 
     async fn down(self) -> Result<(), Failure> {
@@ -271,6 +303,13 @@ fn token(manager: &Path) -> std::path::PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_drive_does_at_rest_is_no_requests() {
+        assert!((each(5_000_000, 1_000_000, 400) - 10_000.0).abs() < 1e-9);
+        assert!(each(5, 9, 400) < 1e-9 && each(8, 0, 0) > 7.9);
+        assert_eq!(DriveOptions::default().uncalibrated().typed(), ["--no-calibration"]);
+    }
 
     #[test]
     fn what_perf_and_callgrind_print_is_understood() {

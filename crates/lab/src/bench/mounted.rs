@@ -1,6 +1,6 @@
 //! A mount of a bench's volume, as a process of its own.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 
 use braid_cli::machine::process::CpuTicks;
 use braid_cli::output::exit::{Doing, Exit, Failure};
+use rustix::fs::{Advice, fadvise};
+use rustix::mount::UnmountFlags;
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::time::sleep;
 
@@ -16,10 +19,13 @@ use super::cluster::{Cluster, VOLUME};
 /// Longest wait until it is mounted, and until it has ended.
 const WAIT: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(20);
+/// Longest wait for the process of a mount that is dropped to unmount it.
+const LEAVE_WAIT: Duration = Duration::from_secs(5);
 /// Bytes of one call of a program that reads or writes.
 const CALL_BYTES: usize = 1 << 20;
 
-/// A mounted volume. Dropping it kills its process.
+/// A mounted volume. Dropping it unmounts it, by force after a while, and ends its process: a mount that
+/// stays without its process could not be removed with the bench's directory.
 pub(super) struct Mounted {
     child: Child,
     at: PathBuf,
@@ -65,19 +71,19 @@ impl Mounted {
     /// Unmounts, and waits for the process to end.
     pub(super) async fn down(mut self) -> Result<(), Failure> {
         let doing = || "unmount the volume".to_owned();
-        let pid =
-            self.child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw);
-        if let Some(pid) = pid {
-            rustix::process::kill_process(pid, rustix::process::Signal::TERM)
-                .map_err(std::io::Error::from)
-                .doing(doing)?;
-        }
+        self.terminate().doing(doing)?;
         match tokio::time::timeout(WAIT, self.child.wait()).await {
             Ok(ended) => ended.doing(doing).map(drop),
             Err(_) => {
                 Err(Failure::new(Exit::Timeout, doing(), format!("it takes over {} s", WAIT.as_secs())))
             }
         }
+    }
+
+    /// Asks the process to unmount and end, if it still runs.
+    fn terminate(&self) -> std::io::Result<()> {
+        let pid = self.child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
+        pid.map_or(Ok(()), |pid| Ok(kill_process(pid, Signal::TERM)?))
     }
 
     /// Clock ticks of the mount's process so far.
@@ -88,17 +94,28 @@ impl Mounted {
         Ok(ticks.user + ticks.kernel)
     }
 
-    /// Writes a file anew, in calls of 1 MiB, and syncs it. Returns the seconds.
+    /// Writes a file from the beginning, over what it has, in calls of 1 MiB, and syncs it. Returns the
+    /// seconds.
     pub(super) fn write(&self, name: &str, bytes: u64) -> Result<f64, Failure> {
         let doing = || format!("write {name} in the mount");
         let piece = vec![0xa5; CALL_BYTES];
         let began = Instant::now();
-        let mut file = File::create(self.at.join(name)).doing(doing)?;
+        let open = OpenOptions::new().write(true).create(true).truncate(false).open(self.at.join(name));
+        let mut file = open.doing(doing)?;
         for _ in 0..bytes / u64::try_from(CALL_BYTES).unwrap_or(1) {
             file.write_all(&piece).doing(doing)?;
         }
         file.sync_all().doing(doing)?;
         Ok(began.elapsed().as_secs_f64())
+    }
+
+    /// Drops the kernel's pages of a file, so that its next read comes from the drives.
+    pub(super) fn forget(&self, name: &str) -> Result<(), Failure> {
+        let doing = || format!("drop the kernel's pages of {name} in the mount");
+        let file = File::open(self.at.join(name)).doing(doing)?;
+        // Only clean pages can be dropped.
+        file.sync_all().doing(doing)?;
+        fadvise(&file, 0, None, Advice::DontNeed).map_err(std::io::Error::from).doing(doing)
     }
 
     /// Reads a file from the beginning, in calls of 1 MiB. Returns the seconds, and the bytes that it had.
@@ -114,5 +131,46 @@ impl Mounted {
                 read => bytes += u64::try_from(read).unwrap_or(0),
             }
         }
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let end = Instant::now() + LEAVE_WAIT;
+        let is_asked = self.terminate().is_ok();
+        while is_asked && matches!(self.child.try_wait(), Ok(None)) && Instant::now() < end {
+            std::thread::sleep(POLL);
+        }
+        if self.is_there() && rustix::mount::unmount(&self.at, UnmountFlags::DETACH).is_err() {
+            // Users other than root have a helper that may unmount.
+            let helper = std::process::Command::new("fusermount3").args(["-uz", "--"]).arg(&self.at).status();
+            if !helper.is_ok_and(|ended| ended.success()) {
+                eprintln!("{} is still mounted: run `umount -l` on it", self.at.display());
+            }
+        }
+        let _ = self.child.start_kill();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process that leaves in order when it is asked, as `braid mount` does; a kill does not ask.
+    #[tokio::test]
+    async fn a_mount_that_is_dropped_is_asked_to_leave() {
+        let parent = tempfile::tempdir().expect("a directory");
+        let at = parent.path().join("mount");
+        let ready = parent.path().join("ready");
+        let script = "trap 'echo > \"$0.left\"; exit' TERM; echo > \"$1\"; while :; do sleep 0.02; done";
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).arg(&at).arg(&ready).kill_on_drop(true);
+        let child = command.spawn().expect("started");
+        let mounted = Mounted { child, at };
+        while !ready.exists() {
+            sleep(POLL).await;
+        }
+        drop(mounted);
+        assert!(parent.path().join("mount.left").exists(), "it was killed, which leaves its mount");
     }
 }

@@ -25,6 +25,8 @@ const BENCH: Bench = Bench { name: "peers", title: "Side by side with peers", ne
 const BYTES: (u64, u64) = (1 << 30, 8 << 20);
 const DRIVES: u16 = 5;
 const SHAPE: (&str, u8) = ("raid5", 5);
+/// What Braid's side is, in the rows' names.
+const OWN: &str = "raid5 4+1, durable, 4 in flight";
 /// Longest wait for a peer to serve.
 const WAIT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(100);
@@ -33,6 +35,8 @@ const USER: &str = "braidbench";
 /// A peer: how it is started and written. `{dir}` is its directory, `{port}` a free port.
 struct Peer {
     name: &'static str,
+    /// How it keeps bytes, and how it is asked: rows name it, as it is not what Braid does.
+    keeps: &'static str,
     programs: &'static [&'static str],
     start: &'static [&'static str],
     environment: &'static [(&'static str, &'static str)],
@@ -52,6 +56,7 @@ enum Door {
 const PEERS: [Peer; 2] = [
     Peer {
         name: "MinIO",
+        keeps: "3+2 drives, one stream",
         programs: &["minio", "curl"],
         start: &["minio", "server", "--quiet", "--address", "127.0.0.1:{port}", "{dir}/{1...5}"],
         environment: &[("MINIO_ROOT_USER", USER), ("MINIO_ROOT_PASSWORD", USER)],
@@ -60,6 +65,7 @@ const PEERS: [Peer; 2] = [
     },
     Peer {
         name: "SeaweedFS",
+        keeps: "one copy, not synced, one stream",
         programs: &["weed", "curl"],
         start: &[
             "weed",
@@ -82,14 +88,11 @@ pub(crate) async fn run(asked: BenchCluster, report: Report) -> Result<(), Failu
 }
 
 async fn rows(run: &mut Run) -> Result<(), Failure> {
-    let row = |peer: &'static str, what: &str, paper| {
-        Question::rates("E17", format!("{what}, over {peer}"), ["braid", peer]).paper(paper)
-    };
-    ganesha(run, row("NFS-Ganesha", "sequential write and read", "1,500 and 4,118 MiB/s on another machine"));
+    ganesha(run);
     for peer in &PEERS {
         let rows = [
-            (row(peer.name, "sequential write", peer.paper[0]), false),
-            (row(peer.name, "sequential read", peer.paper[1]), true),
+            (row(peer.name, peer.keeps, "write", peer.paper[0]), false),
+            (row(peer.name, peer.keeps, "read", peer.paper[1]), true),
         ];
         if !run.wants_any(rows.iter().map(|(row, _)| row)) {
             continue;
@@ -125,8 +128,16 @@ async fn rows(run: &mut Run) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The row of a peer that keeps bytes in its own way, which its name says.
+fn row(peer: &'static str, keeps: &str, what: &str, paper: &'static str) -> Question {
+    let name = format!("sequential {what} ({OWN}), over {peer} ({keeps})");
+    Question::rates("E17", name, ["braid", peer]).paper(paper)
+}
+
 /// NFS-Ganesha needs a client of its own kind beside it: what is lacking is named.
-fn ganesha(run: &mut Run, row: Question) {
+fn ganesha(run: &mut Run) {
+    let name = "sequential write and read, over NFS-Ganesha";
+    let row = Question::rates("E17", name, ["braid", "NFS-Ganesha"]);
     let lacks: Vec<&str> =
         ["ganesha.nfsd", "mount.nfs"].into_iter().filter(|program| !is_installed(program)).collect();
     let why = match lacks.as_slice() {
@@ -172,16 +183,11 @@ impl Running {
         let mut running = Running { child, door: peer.door, port, local, bytes };
         running.serves().await?;
         if peer.door == Door::S3 {
-            let end = Instant::now() + WAIT;
-            while running.curl(&["-X", "PUT", &running.url("")]).await.is_err() {
-                if Instant::now() > end {
-                    return Err(Failure::new(Exit::Timeout, doing(), "it makes no bucket"));
-                }
-                sleep(POLL).await;
-            }
+            until_taken(doing, async || running.curl(&["-X", "PUT", &running.url("")]).await.map(drop))
+                .await?;
         }
         // A read needs something to read.
-        running.moved(false).await?;
+        until_taken(doing, async || running.moved(false).await.map(drop)).await?;
         Ok(running)
     }
 
@@ -247,6 +253,22 @@ impl Running {
     }
 }
 
+/// Asks a peer until it does what it is asked: it may listen before its parts have found each other.
+async fn until_taken(
+    doing: impl Fn() -> String,
+    ask: impl AsyncFn() -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let end = Instant::now() + WAIT;
+    loop {
+        let Err(failure) = ask().await else { return Ok(()) };
+        if Instant::now() > end {
+            let why = format!("it takes no bytes for {} s: {failure}", WAIT.as_secs());
+            return Err(Failure::new(Exit::Timeout, doing(), why));
+        }
+        sleep(POLL).await;
+    }
+}
+
 /// Processor time of ended children of this process, in microseconds.
 fn children_us() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
@@ -273,6 +295,26 @@ fn put(word: &str, dir: &Path, port: u16) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_row_names_how_each_side_keeps_bytes() {
+        let [_, weed] = &PEERS;
+        let row = row(weed.name, weed.keeps, "write", weed.paper[0]);
+        let own = "sequential write (raid5 4+1, durable, 4 in flight)";
+        assert_eq!(row.name, format!("{own}, over SeaweedFS (one copy, not synced, one stream)"));
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_listens_too_early_is_asked_again() {
+        let asked = std::cell::Cell::new(0);
+        let ask = async || {
+            asked.set(asked.get() + 1);
+            let early = || Failure::new(Exit::Failed, "write", "no volume server yet");
+            if asked.get() < 3 { Err(early()) } else { Ok(()) }
+        };
+        assert!(until_taken(|| "start it".to_owned(), ask).await.is_ok());
+        assert_eq!(asked.get(), 3);
+    }
 
     #[test]
     fn words_get_the_directory_and_the_port() {

@@ -92,21 +92,11 @@ impl Meter {
     /// Waits until the servers have nothing left to do: work done after an answer belongs to the operation
     /// too, and not to the next sample.
     pub(in crate::bench) async fn at_rest(&self) -> Result<(), Failure> {
-        let end = Instant::now() + QUIET_BOUND;
-        let servers = || {
+        until_quiet(|| {
             self.read(None)
                 .map(|now| now.drives.user + now.drives.kernel + now.manager.user + now.manager.kernel)
-        };
-        let mut before = servers()?;
-        while Instant::now() < end {
-            sleep(QUIET_POLL).await;
-            let now = servers()?;
-            if now.saturating_sub(before) <= QUIET_TICKS {
-                break;
-            }
-            before = now;
-        }
-        Ok(())
+        })
+        .await
     }
 
     /// Number of a client's sockets to the manager, and to each drive.
@@ -115,6 +105,26 @@ impl Meter {
         let count = |(_, port): &(u32, u16)| of_ports.get(port).copied().unwrap_or(0);
         Ok((count(&self.manager), self.drives.iter().map(count).collect()))
     }
+}
+
+/// Waits until processes that have taken so many clock ticks in all have nothing left to do.
+async fn until_quiet(taken: impl Fn() -> Result<u64, Failure>) -> Result<(), Failure> {
+    let end = Instant::now() + QUIET_BOUND;
+    let mut before = taken()?;
+    while Instant::now() < end {
+        sleep(QUIET_POLL).await;
+        let now = taken()?;
+        if now.saturating_sub(before) <= QUIET_TICKS {
+            break;
+        }
+        before = now;
+    }
+    Ok(())
+}
+
+/// Waits until this process has nothing left to do.
+pub(in crate::bench) async fn at_rest(pid: u32) -> Result<(), Failure> {
+    until_quiet(|| ticks("a drive", pid).map(|now| now.user + now.kernel)).await
 }
 
 fn ticks(what: &str, pid: u32) -> Result<CpuTicks, Failure> {
