@@ -29,6 +29,8 @@ pub struct Delivered {
     pub largest: u64,
     /// Time that the last answer took.
     pub took: u64,
+    /// Bytes on their way now, also those that nobody asked for.
+    pub flying: u64,
 }
 
 /// Figures of a receiver.
@@ -94,6 +96,7 @@ impl Receiver {
             return (self.turns.go(now, drive, bytes), true);
         }
         self.waits += 1;
+        self.window.handle_short(now);
         (self.turns.wait(now, caller, drive, bytes), false)
     }
 
@@ -146,6 +149,9 @@ impl Receiver {
     pub fn handle_delivered(&mut self, now: u64, delivered: Delivered) {
         self.shortest(now, delivered.took);
         self.rate.handle_delivered(now, delivered.bytes, delivered.largest);
+        if self.window.bytes().is_some_and(|window| delivered.flying > window) {
+            self.window.handle_short(now);
+        }
         self.window.handle_time(now, self.turns.waiting() > 0, &mut self.rate);
     }
 
@@ -158,6 +164,11 @@ impl Receiver {
     /// Returns true if nothing is bounded, and nothing waits.
     pub fn is_open(&self) -> bool {
         self.window.bytes().is_none() && self.turns.waiting() == 0
+    }
+
+    /// Returns true if the window was short in the last two seconds: those who send unasked are to ask first.
+    pub fn is_congested(&self, now: u64) -> bool {
+        self.window.is_short(now)
     }
 
     /// Everything seen so far. The time of waits is the owner's to add.

@@ -17,7 +17,8 @@
 //!   long the next time, until a decrease has helped.
 //!
 //! Late answers are those of requests that went after the last decision: others tell of the window before.
-//! Growth needs requests that wait: a window that nobody fills is not tried.
+//! Growth needs requests that wait: a window that nobody fills is not tried. It opens after
+//! [`UNFILLED_NS`] instead.
 
 use crate::{MILLISECOND, Rate, SECOND};
 
@@ -38,6 +39,10 @@ const HOLD_NS: (u64, u64) = (20 * SECOND, 160 * SECOND);
 const TRUCE_NS: (u64, u64) = (4 * SECOND, 320 * SECOND);
 /// Part by which a request that is smaller than those before lets the floor sink.
 const SMALLER_PART: u64 = 64;
+/// Time after which a window that was never short meanwhile opens again.
+const UNFILLED_NS: u64 = 10 * SECOND;
+/// For so long after it was short, the window says that its link is congested.
+const SHORT_FOR_NS: u64 = 2 * SECOND;
 /// A window of this size bounds nothing: it is open again.
 const OPEN_BYTES: u64 = 64 << 20;
 
@@ -56,6 +61,8 @@ pub struct Window {
     /// Time lost since the last decision, as it was at the last late answer, and the time of that.
     lost: u64,
     lost_at: u64,
+    /// The last time at which the window was short: a request waited, more was on its way, or time was lost.
+    short_at: u64,
     /// The decrease that is not judged yet.
     before: Option<Before>,
     /// The mean rate before the window grew, until that is judged.
@@ -101,6 +108,7 @@ impl Default for Window {
             hold: HOLD_NS.0,
             lost: 0,
             lost_at: 0,
+            short_at: 0,
             before: None,
             grew_at: None,
             truce: TRUCE_NS.0,
@@ -118,6 +126,7 @@ impl Window {
     /// An answer was late.
     pub fn handle_late(&mut self, late: Late, rate: &mut Rate) {
         let Late { asked, now, lost, flying } = late;
+        self.short_at = now;
         // One decrease is judged before the next.
         if asked < self.decided || now < self.truce_until || self.before.is_some() {
             return;
@@ -151,6 +160,16 @@ impl Window {
         self.floor = bytes.max(self.floor - self.floor / SMALLER_PART);
     }
 
+    /// A request waits, or more than the window is on its way, as nobody asked for it.
+    pub fn handle_short(&mut self, now: u64) {
+        self.short_at = now;
+    }
+
+    /// Returns true if there is a bound, and it was short lately.
+    pub fn is_short(&self, now: u64) -> bool {
+        self.bytes.is_some() && now.saturating_sub(self.short_at) < SHORT_FOR_NS
+    }
+
     /// Time has passed. `is_limiting`: requests wait for the window.
     pub fn handle_time(&mut self, now: u64, is_limiting: bool, rate: &mut Rate) {
         let Some(bytes) = self.bytes else { return };
@@ -166,8 +185,12 @@ impl Window {
             }
         }
         if !is_limiting {
+            if now.saturating_sub(self.short_at) >= UNFILLED_NS {
+                self.decide(now, None);
+            }
             return;
         }
+        self.short_at = now;
         if age >= GOOD_NS && self.lost_now(now) < LOST_NS.0 {
             self.good = self.good.max(Some(bytes));
         }

@@ -59,7 +59,8 @@ proptest! {
                 Event::End { which, late } if !flying.is_empty() => {
                     let (ticket, at, bytes) = flying.swap_remove(which % flying.len());
                     arrived += bytes;
-                    receiver.handle_delivered(now, Delivered { bytes: arrived, largest: bytes, took: now - at });
+                    let delivered = Delivered { bytes: arrived, largest: bytes, took: now - at, flying: bytes };
+                    receiver.handle_delivered(now, delivered);
                     if late {
                         let sent = Sent { at, arrived: now, flying: bytes * 4, delivered: bytes };
                         receiver.handle_late(sent, bytes);
@@ -97,7 +98,7 @@ proptest! {
         for (ticket, ..) in flying {
             receiver.handle_end(ticket);
         }
-        receiver.handle_delivered(now + SAMPLE_NS, Delivered { bytes: arrived, largest: 0, took: 0 });
+        receiver.handle_delivered(now + SAMPLE_NS, Delivered { bytes: arrived, largest: 0, took: 0, flying: 0 });
         prop_assert_eq!(receiver.counts().flying, 0);
     }
 }

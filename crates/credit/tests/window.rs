@@ -73,3 +73,19 @@ fn a_window_that_holds_the_rate_down_opens_again() {
         assert!(now < 60 * SECOND, "still {may_fly}");
     }
 }
+
+#[test]
+fn a_window_that_nobody_fills_says_so_and_opens() {
+    let mut window = Window::default();
+    let mut rate = rate(SECOND);
+    for now in [2 * SECOND, 3 * SECOND] {
+        window.handle_late(late(now, 200 * MS), &mut rate);
+    }
+    assert!(window.is_short(4 * SECOND) && !window.is_short(5 * SECOND));
+    for now in 4..13 {
+        window.handle_time(now * SECOND, false, &mut rate);
+        assert_eq!(window.bytes(), Some(1 << 19), "at {now}");
+    }
+    window.handle_time(13 * SECOND, false, &mut rate);
+    assert_eq!(window.bytes(), None);
+}

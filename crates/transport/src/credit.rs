@@ -72,9 +72,9 @@ impl Credits {
         Arc::clone(self.all().entry(link).or_default())
     }
 
-    /// Returns true if something is bounded on one of the links.
-    pub fn are_bounded(&self) -> bool {
-        self.all().values().any(|credit| !credit.is_open())
+    /// Returns true if those who send unasked are to ask for their turns before.
+    pub fn are_congested(&self) -> bool {
+        self.all().values().any(|credit| credit.is_congested())
     }
 
     /// Everything seen so far, by link.
@@ -135,6 +135,11 @@ impl Credit {
     /// Returns true if nothing is bounded.
     pub fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Acquire)
+    }
+
+    /// Returns true if those who send unasked are to ask for a turn before.
+    pub fn is_congested(&self) -> bool {
+        !self.is_open() && self.state().receiver.is_congested(self.now())
     }
 
     async fn ticket(&self, caller: u64, drive: u128, bytes: u64) -> Ticket {
@@ -235,7 +240,8 @@ impl Turn {
         }
         if is_due {
             let largest = credit.largest.load(Ordering::Relaxed);
-            let delivered = Delivered { bytes: all, largest, took: now.saturating_sub(self.at) };
+            let flying = credit.flying.load(Ordering::Relaxed);
+            let delivered = Delivered { bytes: all, largest, took: now.saturating_sub(self.at), flying };
             state.receiver.handle_delivered(now, delivered);
         }
         if is_late {

@@ -328,7 +328,8 @@ impl Network {
         if peer.load.with_credit {
             if now - peer.sampled >= SAMPLE_NS {
                 let took = now - asked.went;
-                let delivered = Delivered { bytes: peer.delivered, largest: peer.load.block, took };
+                let flying = peer.flying;
+                let delivered = Delivered { bytes: peer.delivered, largest: peer.load.block, took, flying };
                 peer.receiver.handle_delivered(now, delivered);
                 peer.sampled = now;
             }

@@ -339,7 +339,7 @@ impl Drop for Ticket {
 /// before.
 fn add_own(core: &Core, reply: &mut DriveReply) {
     if let DriveReply::Written(written) = reply {
-        written.turns = core.inward.credits.are_bounded();
+        written.turns = core.inward.credits.are_congested();
         written.receipts.push(Receipt { drive: core.drive, log: core.store.last_record() });
     }
 }
