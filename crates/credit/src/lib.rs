@@ -24,7 +24,8 @@
 //! # Bounds
 //!
 //! A request goes whatever its size if nothing is on its way, and at the latest when it has waited for
-//! [`WAIT_MAX_NS`]. What has not arrived after [`AWAY_NS`] no longer counts: its drive or its caller is gone.
+//! [`WAIT_MAX_NS`]. What has not arrived after [`AWAY_NS`], or four times
+//! the time that the link needs for all, no longer counts: its drive or its caller is gone.
 //!
 //! # Use
 //!
@@ -55,6 +56,8 @@ const LOSS_TELLS_NS: u64 = SECOND;
 pub const WAIT_MAX_NS: u64 = 2 * SECOND;
 /// After this long, an answer that has not arrived no longer counts as on its way.
 pub const AWAY_NS: u64 = SECOND;
+/// The longest time after which it still counts, however much is on its way.
+const AWAY_MAX_NS: u64 = 30 * SECOND;
 /// The longest time without [`Receiver::poll_send`] while something waits.
 pub const POLL_NS: u64 = 50 * MILLISECOND;
 /// Time between two measurements of the rate: [`Receiver::handle_delivered`].

@@ -2,7 +2,7 @@
 
 use crate::turns::{Ticket, Turns};
 use crate::window::{Late, Window};
-use crate::{AWAY_NS, BEYOND_NS, LATE_NS, LOSS_TELLS_NS, Rate, SECOND, SMALL_BYTES};
+use crate::{AWAY_MAX_NS, AWAY_NS, BEYOND_NS, LATE_NS, LOSS_TELLS_NS, Rate, SECOND, SMALL_BYTES};
 
 /// Time of which the shortest answer is taken, or up to twice of it.
 const SHORTEST_OVER_NS: u64 = 10 * SECOND;
@@ -158,7 +158,7 @@ impl Receiver {
     /// The next request that goes now.
     pub fn poll_send(&mut self, now: u64) -> Option<Ticket> {
         let away = self.rate.time_of(self.turns.flying_bytes()).saturating_mul(4).saturating_add(AWAY_NS);
-        self.turns.next(now, self.window.bytes(), away)
+        self.turns.next(now, self.window.bytes(), away.min(AWAY_MAX_NS))
     }
 
     /// Returns true if nothing is bounded, and nothing waits.
