@@ -15,11 +15,11 @@
 //!
 //! The receiver begins *open*: it bounds nothing and costs nothing. The owner reports losses that its
 //! transport has seen ([`Receiver::handle_loss`]) and answers that took long ([`Receiver::handle_late`]).
-//! What the bytes that were on their way before it explain at the link's rate ([`Rate`]) is not late. If so
-//! much time is lost that it matters, the receiver is *clamped*: it has a [`Window`] of bytes that may be on
-//! their way. How the window is found at run time is told in `window.rs`. Requests beyond it wait
-//! ([`Turns`]): callers take turns, and of one caller's requests that goes first whose drive has the least on
-//! its way. What is small never waits.
+//! What the bytes that were on their way before it explain at the link's rate ([`Rate`]) is not late, nor
+//! what the same peer's answers always take. If so much time is lost that it matters, the receiver is
+//! *clamped*: it has a [`Window`] of bytes that may be on their way. How the window is found at run time is
+//! told in `window.rs`. Requests beyond it wait ([`Turns`]): callers take turns, and of one caller's requests
+//! that goes first whose drive has the least on its way. What is small never waits.
 //!
 //! # Bounds
 //!
@@ -38,7 +38,7 @@ mod turns;
 mod window;
 
 pub use rate::Rate;
-pub use receiver::{Counts, Delivered, Receiver, Sent};
+pub use receiver::{Counts, Receiver, Sent};
 pub use turns::{Ticket, Turns};
 pub use window::{Late, Window};
 

@@ -2,7 +2,7 @@
 //! the rate.
 //!
 //! - Late answers *lose time*, which is forgotten by and by: the hundredth part of the time that passes. So
-//!   what costs less than a hundredth of the link is let pass.
+//!   what costs less than a hundredth of the link is let pass. One pause loses at most [`ONCE_NS`].
 //! - *Open*: no bound. When [`LOST_NS`] are lost it is clamped, to half of what was on its way. So is a
 //!   window that has held before; less is enough above it, where the window was only tried.
 //! - The window that was too large is the *ceiling*. Below it the window grows in quick steps; at it, it
@@ -25,6 +25,9 @@ use crate::{MILLISECOND, Rate, SECOND};
 /// Time lost that leads to a decrease: of a window that was only tried, and of others. A timeout of TCP takes
 /// 200 ms.
 const LOST_NS: (u64, u64) = (100 * MILLISECOND, 250 * MILLISECOND);
+/// The most that is lost at one time, however long answers came late: a process may have been stopped. It
+/// takes two such times to clamp what was not tried.
+const ONCE_NS: u64 = 200 * MILLISECOND;
 /// The part of the time that passes which may be lost.
 const FORGOTTEN_PART: u64 = 100;
 /// Time that a window is kept before it grows, without a ceiling and below it.
@@ -61,6 +64,9 @@ pub struct Window {
     /// Time lost since the last decision, as it was at the last late answer, and the time of that.
     lost: u64,
     lost_at: u64,
+    /// Time lost by answers that were asked for before the first of them was late, and when that came.
+    once: u64,
+    once_at: u64,
     /// The last time at which the window was short: a request waited, more was on its way, or time was lost.
     short_at: u64,
     /// The decrease that is not judged yet.
@@ -108,6 +114,8 @@ impl Default for Window {
             hold: HOLD_NS.0,
             lost: 0,
             lost_at: 0,
+            once: 0,
+            once_at: 0,
             short_at: 0,
             before: None,
             grew_at: None,
@@ -132,7 +140,12 @@ impl Window {
             return;
         }
         // What several answers lose at the same time is lost once.
-        self.lost = self.lost_now(now) + lost.min(now.saturating_sub(self.lost_at));
+        if asked >= self.once_at {
+            (self.once, self.once_at) = (0, now);
+        }
+        let lost = lost.min(now.saturating_sub(self.lost_at)).min(ONCE_NS - self.once);
+        self.once += lost;
+        self.lost = self.lost_now(now) + lost;
         self.lost_at = now;
         let is_tried = self.bytes.is_some_and(|bytes| self.good.is_some_and(|good| bytes > good));
         if self.lost < if is_tried { LOST_NS.0 } else { LOST_NS.1 } {
