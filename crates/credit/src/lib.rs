@@ -15,16 +15,17 @@
 //!
 //! The receiver begins *open*: it bounds nothing and costs nothing. The owner reports losses that its
 //! transport has seen ([`Receiver::handle_loss`]) and answers that took long ([`Receiver::handle_late`]).
-//! What the bytes that were on their way before it explain at the link's rate ([`Rate`]) is not late. If so
-//! much time is lost that it matters, the receiver is *clamped*: it has a [`Window`] of bytes that may be on
-//! their way. How the window is found at run time is told in `window.rs`. Requests beyond it wait
-//! ([`Turns`]): callers take turns, and of one caller's requests that goes first whose drive has the least on
-//! its way. What is small never waits.
+//! What the bytes that were on their way before it explain at the link's rate ([`Rate`]) is not late, nor
+//! what the same peer's answers always take. If so much time is lost that it matters, the receiver is
+//! *clamped*: it has a [`Window`] of bytes that may be on their way. How the window is found at run time is
+//! told in `window.rs`. Requests beyond it wait ([`Turns`]): callers take turns, and of one caller's requests
+//! that goes first whose drive has the least on its way. What is small never waits.
 //!
 //! # Bounds
 //!
 //! A request goes whatever its size if nothing is on its way, and at the latest when it has waited for
-//! [`WAIT_MAX_NS`]. What has not arrived after [`AWAY_NS`] no longer counts: its drive or its caller is gone.
+//! [`WAIT_MAX_NS`]. What has not arrived after [`AWAY_NS`], or four times
+//! the time that the link needs for all, no longer counts: its drive or its caller is gone.
 //!
 //! # Use
 //!
@@ -37,7 +38,7 @@ mod turns;
 mod window;
 
 pub use rate::Rate;
-pub use receiver::{Counts, Delivered, Receiver, Sent};
+pub use receiver::{Counts, Receiver, Sent};
 pub use turns::{Ticket, Turns};
 pub use window::{Late, Window};
 
@@ -55,6 +56,8 @@ const LOSS_TELLS_NS: u64 = SECOND;
 pub const WAIT_MAX_NS: u64 = 2 * SECOND;
 /// After this long, an answer that has not arrived no longer counts as on its way.
 pub const AWAY_NS: u64 = SECOND;
+/// The longest time after which it still counts, however much is on its way.
+const AWAY_MAX_NS: u64 = 30 * SECOND;
 /// The longest time without [`Receiver::poll_send`] while something waits.
 pub const POLL_NS: u64 = 50 * MILLISECOND;
 /// Time between two measurements of the rate: [`Receiver::handle_delivered`].

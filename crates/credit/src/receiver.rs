@@ -1,34 +1,28 @@
 //! The receiver: its window, the rate, and who is next.
 
+use std::collections::BTreeMap;
+
 use crate::turns::{Ticket, Turns};
 use crate::window::{Late, Window};
-use crate::{AWAY_NS, BEYOND_NS, LATE_NS, LOSS_TELLS_NS, Rate, SECOND, SMALL_BYTES};
+use crate::{AWAY_MAX_NS, AWAY_NS, BEYOND_NS, LATE_NS, LOSS_TELLS_NS, Rate, SECOND, SMALL_BYTES};
 
-/// Time of which the shortest answer is taken, or up to twice of it.
+/// Time of which the shortest is taken, or up to twice of it.
 const SHORTEST_OVER_NS: u64 = 10 * SECOND;
 
 /// An answer that is there, as its request was when it went.
 #[derive(Debug, Clone, Copy)]
 pub struct Sent {
+    /// Who sent it, and its bytes.
+    pub peer: u128,
+    pub bytes: u64,
     /// Time at which the request went.
     pub at: u64,
     /// Time at which the last byte arrived.
     pub arrived: u64,
-    /// The most bytes that were on their way to this receiver meanwhile.
+    /// The most bytes that are known to have been on their way to this receiver meanwhile.
     pub flying: u64,
     /// Bytes that arrived meanwhile, of all drives.
     pub delivered: u64,
-}
-
-/// Arrivals until now.
-#[derive(Debug, Clone, Copy)]
-pub struct Delivered {
-    /// All bytes so far.
-    pub bytes: u64,
-    /// Bytes of the largest request lately.
-    pub largest: u64,
-    /// Time that the last answer took.
-    pub took: u64,
 }
 
 /// Figures of a receiver.
@@ -51,33 +45,19 @@ pub struct Counts {
 }
 
 /// One receiver's credit.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Receiver {
     window: Window,
     rate: Rate,
     turns: Turns,
-    /// The shortest answer that was told of, in the last and in this part of time, and this part's number.
-    shortest: [u64; 2],
+    /// By peer and by length in bits: the shortest time for which the link could have been idle until an
+    /// answer came, in the last and in this part of time; and this part's number.
+    shortest: [BTreeMap<(u128, u32), u64>; 2],
     part: u64,
     /// Time of the last loss.
     lost: Option<u64>,
     stalls: u64,
     waits: u64,
-}
-
-impl Default for Receiver {
-    fn default() -> Receiver {
-        Receiver {
-            window: Window::default(),
-            rate: Rate::default(),
-            turns: Turns::default(),
-            shortest: [u64::MAX; 2],
-            part: 0,
-            lost: None,
-            stalls: 0,
-            waits: 0,
-        }
-    }
 }
 
 impl Receiver {
@@ -94,6 +74,7 @@ impl Receiver {
             return (self.turns.go(now, drive, bytes), true);
         }
         self.waits += 1;
+        self.window.handle_short(now);
         (self.turns.wait(now, caller, drive, bytes), false)
     }
 
@@ -114,9 +95,8 @@ impl Receiver {
             return;
         }
         let took = sent.arrived.saturating_sub(sent.at);
-        let base = self.shortest(sent.arrived, took);
-        // The link could have been idle for so long.
-        let idle = took.saturating_sub(self.rate.time_of(sent.delivered)).saturating_sub(base);
+        let [idle, base] = self.idle(sent);
+        let idle = idle.saturating_sub(base);
         // What was on its way before it may all come first, and the link may be shared.
         let explained = self.rate.time_of(sent.flying).saturating_mul(2).saturating_add(base);
         let beyond = took.saturating_sub(explained);
@@ -130,34 +110,51 @@ impl Receiver {
         self.window.handle_late(late, &mut self.rate);
     }
 
-    /// The shortest time of the answers that were told of, of the last seconds: what the way and the drives
-    /// take in any case.
-    fn shortest(&mut self, now: u64, took: u64) -> u64 {
-        let part = now / SHORTEST_OVER_NS;
+    /// The time for which the link could have been idle until an answer came, and the shortest such time of
+    /// answers like it in the last seconds: what the peer and the way from it take in any case. Others may be
+    /// nearer, and shorter answers say nothing of a slow way.
+    fn idle(&mut self, sent: Sent) -> [u64; 2] {
+        let part = sent.arrived / SHORTEST_OVER_NS;
         if part != self.part {
-            self.shortest = [self.shortest[1], u64::MAX];
+            self.shortest.swap(0, 1);
+            self.shortest[1].clear();
             self.part = part;
         }
-        self.shortest[1] = self.shortest[1].min(took);
-        self.shortest[0].min(self.shortest[1])
+        let took = sent.arrived.saturating_sub(sent.at);
+        let idle = took.saturating_sub(self.rate.time_of(sent.delivered));
+        let kind = (sent.peer, u64::BITS - sent.bytes.leading_zeros());
+        let [before, lately] = &mut self.shortest;
+        let lately = lately.entry(kind).or_insert(idle);
+        *lately = idle.min(*lately);
+        [idle, before.get(&kind).map_or(*lately, |before| *before.min(lately))]
     }
 
-    /// Answers have arrived. Call it about every [`SAMPLE_NS`](crate::SAMPLE_NS) while they do.
-    pub fn handle_delivered(&mut self, now: u64, delivered: Delivered) {
-        self.shortest(now, delivered.took);
-        self.rate.handle_delivered(now, delivered.bytes, delivered.largest);
+    /// Answers have arrived, this one last: `all` bytes so far. The largest request lately was for `largest`
+    /// bytes. Call it about every [`SAMPLE_NS`](crate::SAMPLE_NS) while they do.
+    pub fn handle_delivered(&mut self, sent: Sent, all: u64, largest: u64) {
+        let now = sent.arrived;
+        self.idle(sent);
+        self.rate.handle_delivered(now, all, largest);
+        if self.window.bytes().is_some_and(|window| sent.flying > window) {
+            self.window.handle_short(now);
+        }
         self.window.handle_time(now, self.turns.waiting() > 0, &mut self.rate);
     }
 
     /// The next request that goes now.
     pub fn poll_send(&mut self, now: u64) -> Option<Ticket> {
         let away = self.rate.time_of(self.turns.flying_bytes()).saturating_mul(4).saturating_add(AWAY_NS);
-        self.turns.next(now, self.window.bytes(), away)
+        self.turns.next(now, self.window.bytes(), away.min(AWAY_MAX_NS))
     }
 
     /// Returns true if nothing is bounded, and nothing waits.
     pub fn is_open(&self) -> bool {
         self.window.bytes().is_none() && self.turns.waiting() == 0
+    }
+
+    /// Returns true if the window was short in the last two seconds: those who send unasked are to ask first.
+    pub fn is_congested(&self, now: u64) -> bool {
+        self.window.is_short(now)
     }
 
     /// Everything seen so far. The time of waits is the owner's to add.

@@ -123,8 +123,9 @@ impl Turns {
 
     fn fly(&mut self, now: u64, ticket: Ticket, drive: u128, bytes: u64) {
         self.flying.insert(ticket, Flying { drive, bytes, since: now, counts: true });
-        self.flying_bytes += bytes;
-        *self.by_drive.entry(drive).or_default() += bytes;
+        self.flying_bytes = self.flying_bytes.saturating_add(bytes);
+        let of_drive = self.by_drive.entry(drive).or_default();
+        *of_drive = of_drive.saturating_add(bytes);
     }
 
     fn take(&mut self, now: u64, caller: usize, at: usize) -> Ticket {
@@ -139,9 +140,9 @@ impl Turns {
     }
 
     fn uncount(&mut self, drive: u128, bytes: u64) {
-        self.flying_bytes -= bytes;
+        self.flying_bytes = self.flying_bytes.saturating_sub(bytes);
         if let Some(of_drive) = self.by_drive.get_mut(&drive) {
-            *of_drive -= bytes;
+            *of_drive = of_drive.saturating_sub(bytes);
             if *of_drive == 0 {
                 self.by_drive.remove(&drive);
             }

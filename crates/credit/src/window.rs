@@ -2,7 +2,7 @@
 //! the rate.
 //!
 //! - Late answers *lose time*, which is forgotten by and by: the hundredth part of the time that passes. So
-//!   what costs less than a hundredth of the link is let pass.
+//!   what costs less than a hundredth of the link is let pass. One pause loses at most [`ONCE_NS`].
 //! - *Open*: no bound. When [`LOST_NS`] are lost it is clamped, to half of what was on its way. So is a
 //!   window that has held before; less is enough above it, where the window was only tried.
 //! - The window that was too large is the *ceiling*. Below it the window grows in quick steps; at it, it
@@ -17,13 +17,17 @@
 //!   long the next time, until a decrease has helped.
 //!
 //! Late answers are those of requests that went after the last decision: others tell of the window before.
-//! Growth needs requests that wait: a window that nobody fills is not tried.
+//! Growth needs requests that wait: a window that nobody fills is not tried. It opens after
+//! [`UNFILLED_NS`] instead.
 
 use crate::{MILLISECOND, Rate, SECOND};
 
 /// Time lost that leads to a decrease: of a window that was only tried, and of others. A timeout of TCP takes
 /// 200 ms.
 const LOST_NS: (u64, u64) = (100 * MILLISECOND, 250 * MILLISECOND);
+/// The most that is lost at one time, however long answers came late: a process may have been stopped. It
+/// takes two such times to clamp what was not tried.
+const ONCE_NS: u64 = 200 * MILLISECOND;
 /// The part of the time that passes which may be lost.
 const FORGOTTEN_PART: u64 = 100;
 /// Time that a window is kept before it grows, without a ceiling and below it.
@@ -38,6 +42,10 @@ const HOLD_NS: (u64, u64) = (20 * SECOND, 160 * SECOND);
 const TRUCE_NS: (u64, u64) = (4 * SECOND, 320 * SECOND);
 /// Part by which a request that is smaller than those before lets the floor sink.
 const SMALLER_PART: u64 = 64;
+/// Time after which a window that was never short meanwhile opens again.
+const UNFILLED_NS: u64 = 10 * SECOND;
+/// For so long after it was short, the window says that its link is congested.
+const SHORT_FOR_NS: u64 = 2 * SECOND;
 /// A window of this size bounds nothing: it is open again.
 const OPEN_BYTES: u64 = 64 << 20;
 
@@ -56,6 +64,11 @@ pub struct Window {
     /// Time lost since the last decision, as it was at the last late answer, and the time of that.
     lost: u64,
     lost_at: u64,
+    /// Time lost by answers that were asked for before the first of them was late, and when that came.
+    once: u64,
+    once_at: u64,
+    /// The last time at which the window was short: a request waited, more was on its way, or time was lost.
+    short_at: u64,
     /// The decrease that is not judged yet.
     before: Option<Before>,
     /// The mean rate before the window grew, until that is judged.
@@ -101,6 +114,9 @@ impl Default for Window {
             hold: HOLD_NS.0,
             lost: 0,
             lost_at: 0,
+            once: 0,
+            once_at: 0,
+            short_at: 0,
             before: None,
             grew_at: None,
             truce: TRUCE_NS.0,
@@ -118,12 +134,18 @@ impl Window {
     /// An answer was late.
     pub fn handle_late(&mut self, late: Late, rate: &mut Rate) {
         let Late { asked, now, lost, flying } = late;
+        self.short_at = now;
         // One decrease is judged before the next.
         if asked < self.decided || now < self.truce_until || self.before.is_some() {
             return;
         }
         // What several answers lose at the same time is lost once.
-        self.lost = self.lost_now(now) + lost.min(now.saturating_sub(self.lost_at));
+        if asked >= self.once_at {
+            (self.once, self.once_at) = (0, now);
+        }
+        let lost = lost.min(now.saturating_sub(self.lost_at)).min(ONCE_NS - self.once);
+        self.once += lost;
+        self.lost = self.lost_now(now) + lost;
         self.lost_at = now;
         let is_tried = self.bytes.is_some_and(|bytes| self.good.is_some_and(|good| bytes > good));
         if self.lost < if is_tried { LOST_NS.0 } else { LOST_NS.1 } {
@@ -151,6 +173,16 @@ impl Window {
         self.floor = bytes.max(self.floor - self.floor / SMALLER_PART);
     }
 
+    /// A request waits, or more than the window is on its way, as nobody asked for it.
+    pub fn handle_short(&mut self, now: u64) {
+        self.short_at = now;
+    }
+
+    /// Returns true if there is a bound, and it was short lately.
+    pub fn is_short(&self, now: u64) -> bool {
+        self.bytes.is_some() && now.saturating_sub(self.short_at) < SHORT_FOR_NS
+    }
+
     /// Time has passed. `is_limiting`: requests wait for the window.
     pub fn handle_time(&mut self, now: u64, is_limiting: bool, rate: &mut Rate) {
         let Some(bytes) = self.bytes else { return };
@@ -166,8 +198,12 @@ impl Window {
             }
         }
         if !is_limiting {
+            if now.saturating_sub(self.short_at) >= UNFILLED_NS {
+                self.decide(now, None);
+            }
             return;
         }
+        self.short_at = now;
         if age >= GOOD_NS && self.lost_now(now) < LOST_NS.0 {
             self.good = self.good.max(Some(bytes));
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use braid_credit::{AWAY_NS, Delivered, Receiver, SAMPLE_NS, Sent, Ticket, WAIT_MAX_NS};
+use braid_credit::{AWAY_NS, Receiver, SAMPLE_NS, Sent, Ticket, WAIT_MAX_NS};
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
@@ -59,9 +59,9 @@ proptest! {
                 Event::End { which, late } if !flying.is_empty() => {
                     let (ticket, at, bytes) = flying.swap_remove(which % flying.len());
                     arrived += bytes;
-                    receiver.handle_delivered(now, Delivered { bytes: arrived, largest: bytes, took: now - at });
+                    let sent = Sent { peer: 1, bytes, at, arrived: now, flying: bytes * 4, delivered: bytes };
+                    receiver.handle_delivered(sent, arrived, bytes);
                     if late {
-                        let sent = Sent { at, arrived: now, flying: bytes * 4, delivered: bytes };
                         receiver.handle_late(sent, bytes);
                     }
                     receiver.handle_end(ticket);
@@ -97,7 +97,9 @@ proptest! {
         for (ticket, ..) in flying {
             receiver.handle_end(ticket);
         }
-        receiver.handle_delivered(now + SAMPLE_NS, Delivered { bytes: arrived, largest: 0, took: 0 });
+        let at = now + SAMPLE_NS;
+        let sent = Sent { peer: 1, bytes: 1, at, arrived: at, flying: 0, delivered: 0 };
+        receiver.handle_delivered(sent, arrived, 0);
         prop_assert_eq!(receiver.counts().flying, 0);
     }
 }

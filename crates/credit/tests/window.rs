@@ -73,3 +73,32 @@ fn a_window_that_holds_the_rate_down_opens_again() {
         assert!(now < 60 * SECOND, "still {may_fly}");
     }
 }
+
+#[test]
+fn a_window_that_nobody_fills_says_so_and_opens() {
+    let mut window = Window::default();
+    let mut rate = rate(SECOND);
+    for now in [2 * SECOND, 3 * SECOND] {
+        window.handle_late(late(now, 200 * MS), &mut rate);
+    }
+    assert!(window.is_short(4 * SECOND) && !window.is_short(5 * SECOND));
+    for now in 4..13 {
+        window.handle_time(now * SECOND, false, &mut rate);
+        assert_eq!(window.bytes(), Some(1 << 19), "at {now}");
+    }
+    window.handle_time(13 * SECOND, false, &mut rate);
+    assert_eq!(window.bytes(), None);
+}
+
+#[test]
+fn one_pause_never_clamps_however_many_answers_it_delays() {
+    let mut window = Window::default();
+    let mut rate = rate(SECOND);
+    for step in 0..200 {
+        let now = 9 * SECOND + step * MS;
+        window.handle_late(Late { asked: 4 * SECOND, ..late(now, 5 * SECOND) }, &mut rate);
+        assert_eq!(window.bytes(), None);
+    }
+    window.handle_late(late(10 * SECOND, 200 * MS), &mut rate);
+    assert!(window.bytes().is_some(), "and another does");
+}

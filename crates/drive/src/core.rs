@@ -9,7 +9,7 @@ use braid_schedule::Direction;
 use braid_schedule::drift::InFlight;
 use braid_store::Store;
 use braid_store::disk::is_residency_told;
-use braid_transport::Seldom;
+use braid_transport::{Credits, Seldom};
 use braid_wire::Refusal;
 use braid_wire::authorise::Scene;
 use braid_wire::capability::Binding;
@@ -18,7 +18,6 @@ use tokio::sync::Notify;
 
 use crate::calibration::{Calibration, Traffic, device_cost};
 use crate::connections::buffers::Pool;
-use crate::connections::inward::Inward;
 use crate::connections::room::PeerSlots;
 use crate::connections::sending::Chosen;
 use crate::damage::Damage;
@@ -51,8 +50,8 @@ pub(crate) struct Core {
     pub(crate) gate: Arc<Gate>,
     /// The turn of each payload at the rail; `None`: its rate is not known.
     pub(crate) rails: Option<Rails>,
-    /// Payloads on their way here.
-    pub(crate) inward: Inward,
+    /// What may be on its way here, by link.
+    pub(crate) inward: Credits,
     pub(crate) figures: Figures,
     pub(crate) readahead: Readahead,
     pub(crate) readmission: ReadmissionFence,
@@ -138,7 +137,7 @@ impl Core {
             promised_pool: Pool::new(settings.payload_bytes_max / PROMISED_PART),
             rails: Rails::new(&gate, settings.rail_bytes_per_second),
             gate,
-            inward: Inward::default(),
+            inward: Credits::default(),
             figures: Figures::default(),
             readahead: Readahead::new(settings.read_ahead_bytes),
             readmission,

@@ -1,6 +1,6 @@
 //! The credit of one receiver ([`braid_credit`]), shared by all tasks that ask for something over its link.
 //!
-//! While it bounds nothing, a request costs some atomic additions and two looks at the clock; the lock is
+//! While it bounds nothing, a request costs some atomic additions and three looks at the clock; the lock is
 //! taken about every 5 ms, and for answers that took longer. A [`Turn`] that is dropped gives its credit
 //! back.
 
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use braid_credit::{Counts, Delivered, LATE_NS, POLL_NS, Receiver, SAMPLE_NS, SMALL_BYTES, Sent, Ticket};
+use braid_credit::{Counts, LATE_NS, POLL_NS, Receiver, SAMPLE_NS, SMALL_BYTES, Sent, Ticket};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
@@ -49,10 +49,12 @@ struct State {
 #[must_use]
 pub struct Turn {
     credit: Arc<Credit>,
+    /// Who sends.
+    peer: u128,
     /// Set if a window bounded it.
     ticket: Option<Ticket>,
+    /// Bytes on their way under it, and the time at which they began.
     bytes: u64,
-    /// Time at which it was given.
     at: u64,
     flying: u64,
     /// Bytes that had arrived until then.
@@ -70,11 +72,6 @@ impl Credits {
     /// The credit of the link with this address.
     pub fn of(&self, link: IpAddr) -> Arc<Credit> {
         Arc::clone(self.all().entry(link).or_default())
-    }
-
-    /// Returns true if something is bounded on one of the links.
-    pub fn are_bounded(&self) -> bool {
-        self.all().values().any(|credit| !credit.is_open())
     }
 
     /// Everything seen so far, by link.
@@ -106,35 +103,39 @@ impl Default for Credit {
 impl Credit {
     /// Waits until this many bytes of a drive may be asked for: at most two seconds. Callers take turns.
     pub async fn turn(self: &Arc<Self>, caller: u64, drive: u128, bytes: u64) -> Turn {
-        let mut ticket = None;
-        let mut waited = Duration::ZERO;
-        if !self.is_open() && bytes > SMALL_BYTES {
-            let began = Instant::now();
-            ticket = Some(self.ticket(caller, drive, bytes).await);
-            waited = began.elapsed();
-            let nanos = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
-            self.waited_ns.fetch_add(nanos, Ordering::Relaxed);
-        }
-        let mut turn = self.on_their_way(bytes);
-        (turn.ticket, turn.waited) = (ticket, waited);
+        let mut turn = self.leave(caller, drive, bytes).await;
+        turn.begin(bytes);
         turn
     }
 
-    /// Counts bytes that nobody asked for.
-    pub fn on_their_way(self: &Arc<Self>, bytes: u64) -> Turn {
-        let flying = self.flying.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        self.peak.fetch_max(flying, Ordering::Relaxed);
-        if bytes > self.largest.load(Ordering::Relaxed) {
-            self.largest.fetch_max(bytes, Ordering::Relaxed);
+    /// Like [`Credit::turn`], for a peer that will send them: they are on their way from [`Turn::begin`] on.
+    pub async fn leave(self: &Arc<Self>, caller: u64, peer: u128, bytes: u64) -> Turn {
+        let mut turn = self.unasked(peer);
+        if !self.is_open() && bytes > SMALL_BYTES {
+            let began = Instant::now();
+            turn.ticket = Some(self.ticket(caller, peer, bytes).await);
+            turn.waited = began.elapsed();
+            let nanos = u64::try_from(turn.waited.as_nanos()).unwrap_or(u64::MAX);
+            self.waited_ns.fetch_add(nanos, Ordering::Relaxed);
         }
-        let delivered = self.delivered.load(Ordering::Relaxed);
+        turn
+    }
+
+    /// A turn for what a peer sends though nobody asked for it: nothing bounds it.
+    pub fn unasked(self: &Arc<Self>, peer: u128) -> Turn {
+        let credit = Arc::clone(self);
         let waited = Duration::ZERO;
-        Turn { credit: Arc::clone(self), ticket: None, bytes, at: self.now(), flying, delivered, waited }
+        Turn { credit, peer, ticket: None, bytes: 0, at: 0, flying: 0, delivered: 0, waited }
     }
 
     /// Returns true if nothing is bounded.
     pub fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Acquire)
+    }
+
+    /// Returns true if those who send unasked are to ask for a turn before.
+    pub fn is_congested(&self) -> bool {
+        !self.is_open() && self.state().receiver.is_congested(self.now())
     }
 
     async fn ticket(&self, caller: u64, drive: u128, bytes: u64) -> Ticket {
@@ -155,11 +156,6 @@ impl Credit {
         }
         waiting.ticket.take();
         ticket
-    }
-
-    /// The transport has seen that something on its way here was lost.
-    pub fn lost(&self) {
-        self.state().receiver.handle_loss(self.now());
     }
 
     /// Everything seen so far.
@@ -204,10 +200,17 @@ impl Turn {
         self.waited
     }
 
-    /// Counts its time from now on: until here it was its peer's.
-    pub fn restart(&mut self) {
-        self.at = self.credit.now();
-        self.delivered = self.credit.delivered.load(Ordering::Relaxed);
+    /// This many bytes are on their way from now on.
+    pub fn begin(&mut self, bytes: u64) {
+        let credit = &self.credit;
+        self.bytes = bytes;
+        self.flying = credit.flying.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        credit.peak.fetch_max(self.flying, Ordering::Relaxed);
+        if bytes > credit.largest.load(Ordering::Relaxed) {
+            credit.largest.fetch_max(bytes, Ordering::Relaxed);
+        }
+        self.delivered = credit.delivered.load(Ordering::Relaxed);
+        self.at = credit.now();
     }
 
     /// Returns true if it is time to look for losses: its answer took long, or none was looked at lately.
@@ -217,11 +220,19 @@ impl Turn {
         now.saturating_sub(self.at) >= LATE_NS || now.saturating_sub(sampled) >= SAMPLE_NS
     }
 
-    /// All of the answer is there. `is_lossy`: segments of its connection were lost lately.
-    pub fn arrived(self, is_lossy: bool) {
+    /// All of the answer is there, with a payload of so many bytes. `is_lossy`: segments of its connection
+    /// were lost lately.
+    pub fn arrived(self, bytes: u64, is_lossy: bool) {
         let credit = &self.credit;
+        if bytes == 0 {
+            // A hole or a refusal tells nothing of the link.
+            if is_lossy {
+                credit.state().receiver.handle_loss(credit.now());
+            }
+            return;
+        }
         let now = credit.now();
-        let all = credit.delivered.fetch_add(self.bytes, Ordering::Relaxed) + self.bytes;
+        let all = credit.delivered.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let sampled = credit.sampled.load(Ordering::Relaxed);
         let is_due = now.saturating_sub(sampled) >= SAMPLE_NS
             && credit.sampled.compare_exchange(sampled, now, Ordering::Relaxed, Ordering::Relaxed).is_ok();
@@ -233,17 +244,22 @@ impl Turn {
         if is_lossy {
             state.receiver.handle_loss(now);
         }
+        let on_way = credit.flying.load(Ordering::Relaxed);
+        let sent = Sent {
+            peer: self.peer,
+            bytes,
+            at: self.at,
+            arrived: now,
+            flying: self.flying.max(on_way),
+            delivered: all - self.delivered,
+        };
         if is_due {
-            let largest = credit.largest.load(Ordering::Relaxed);
-            let delivered = Delivered { bytes: all, largest, took: now.saturating_sub(self.at) };
-            state.receiver.handle_delivered(now, delivered);
+            state.receiver.handle_delivered(sent, all, credit.largest.load(Ordering::Relaxed));
         }
         if is_late {
-            let on_way = credit.flying.load(Ordering::Relaxed);
             let flying = credit.peak.swap(on_way, Ordering::Relaxed).max(self.flying);
-            let sent = Sent { at: self.at, arrived: now, flying, delivered: all - self.delivered };
-            let largest = credit.largest.swap(self.bytes, Ordering::Relaxed);
-            state.receiver.handle_late(sent, largest);
+            let largest = credit.largest.swap(bytes, Ordering::Relaxed);
+            state.receiver.handle_late(Sent { flying, ..sent }, largest);
         }
         credit.poll(&mut state);
     }
@@ -263,5 +279,29 @@ impl Drop for Waiting<'_> {
         if let Some(ticket) = self.ticket.take() {
             self.credit.end(ticket);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    /// The rate after answers to reads of 64 KiB, a hundred a second, each with so many bytes.
+    async fn rate(bytes: u64) -> u64 {
+        let credit = Arc::new(Credit::default());
+        for _ in 0..300 {
+            let turn = credit.turn(1, 1, 64 << 10).await;
+            advance(Duration::from_millis(10)).await;
+            turn.arrived(bytes, false);
+        }
+        assert_eq!(credit.counts().flying, 0);
+        credit.counts().rate
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_bytes_that_came_count() {
+        assert_eq!([rate(0).await, rate(1000).await, rate(64 << 10).await], [0, 100_000, 6_553_600]);
     }
 }

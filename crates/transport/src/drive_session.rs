@@ -20,6 +20,7 @@ use bytes::BufMut;
 use tokio::time::timeout;
 
 use crate::bodies::STRANGER_BODY_BYTES_MAX;
+use crate::credit::{Credit, Credits};
 use crate::error::{Result, TransportError};
 use crate::hello;
 use crate::limits::Limits;
@@ -53,6 +54,8 @@ type Unanswered = Arc<Mutex<HashMap<u64, (Purpose, Asked)>>>;
 pub struct DriveSession {
     drive: DriveId,
     link: Option<IpAddr>,
+    /// The link's credit, once it was asked for.
+    credit: Option<Arc<Credit>>,
     asker: Asker,
     answers: Answers,
 }
@@ -142,7 +145,7 @@ impl DriveSession {
             put: Vec::new(),
         };
         let answers = Answers { receiver, limits: *limits, unanswered };
-        Ok(DriveSession { drive: expect, link, asker, answers })
+        Ok(DriveSession { drive: expect, link, credit: None, asker, answers })
     }
 
     /// Connects to the drive at the first of its addresses that answers. They are tried in their order, each
@@ -203,15 +206,22 @@ impl DriveSession {
         self.drive
     }
 
-    /// The address of this machine's link that answers come over; `None` if the drive is on this machine.
-    pub fn link(&self) -> Option<IpAddr> {
-        self.link
+    /// The credit of this machine's link that answers come over, which is one of `all`; always the same ones
+    /// are to be given. `None` if the drive is on this machine.
+    pub fn credit(&mut self, all: &Credits) -> Option<Arc<Credit>> {
+        let link = self.link?;
+        Some(Arc::clone(self.credit.get_or_insert_with(|| all.of(link))))
     }
 
     /// From now on adds the number of bytes that the session sends to `sent`: headers, capabilities, MACs and
     /// payloads.
     pub fn count_sent(&mut self, sent: Arc<AtomicU64>) {
         self.asker.sender.count_into(sent);
+    }
+
+    /// The address that was connected to, shared.
+    pub fn rail(&self) -> Arc<str> {
+        Arc::clone(self.asker.sender.shared_address())
     }
 
     /// Both halves, to send requests while answers arrive.

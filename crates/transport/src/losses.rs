@@ -2,18 +2,28 @@
 //! that the earlier one was dropped on its way, or overtaken.
 
 use std::os::fd::{AsRawFd, RawFd};
+use std::time::Duration;
 
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 
 /// Offset of `tcpi_rcv_ooopack` in the kernel's `struct tcp_info`, in words of 4 bytes. Kernels before 5.4 do
 /// not have it, and return less.
 const OUT_OF_ORDER: usize = 224 / 4;
 /// Length that is asked for: up to and with that word.
 const WORDS: usize = OUT_OF_ORDER + 1;
+/// Losses since a look that is longer ago may be as old as that.
+const LATELY: Duration = Duration::from_secs(5);
 
 /// Number of segments that came out of order so far, modulo 2^32; `None` if the kernel does not tell.
 pub(crate) fn out_of_order(stream: &TcpStream) -> Option<u32> {
     tcp_info(stream.as_raw_fd()).map(|words| words[OUT_OF_ORDER])
+}
+
+/// Notes a look, and returns true if segments were lost since the one before, and that was lately.
+pub(crate) fn is_recent(looked: &mut (Instant, u32), now: Instant, count: u32) -> bool {
+    let before = std::mem::replace(looked, (now, count));
+    before.1 != count && now.duration_since(before.0) <= LATELY
 }
 
 fn tcp_info(socket: RawFd) -> Option<[u32; WORDS]> {
@@ -38,6 +48,16 @@ fn tcp_info(socket: RawFd) -> Option<[u32; WORDS]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_loss_that_may_be_old_does_not_count() {
+        let began = Instant::now();
+        let mut looked = (began, 0);
+        let looks = [(0, 0), (1, 5), (2, 5), (7, 6), (13, 7), (14, 7)];
+        let seen =
+            looks.map(|(after, count)| is_recent(&mut looked, began + Duration::from_secs(after), count));
+        assert_eq!(seen, [false, true, false, true, false, false]);
+    }
 
     #[tokio::test]
     async fn a_connection_that_lost_nothing_says_so() {

@@ -44,8 +44,8 @@ pub struct Receiver {
     sound: bool,
     /// Resources of the listener that the connection holds, if it was accepted.
     held: Option<ConnectionResources>,
-    /// Segments that had come out of order when losses were last looked for.
-    out_of_order: u32,
+    /// When losses were last looked for, and the segments that had come out of order until then.
+    looked: (Instant, u32),
 }
 
 /// Resources that an accepted connection holds.
@@ -89,15 +89,15 @@ impl Receiver {
             spare: Vec::new(),
             sound: true,
             held,
-            out_of_order: 0,
+            looked: (Instant::now(), 0),
         }
     }
 
-    /// Returns true if segments of the connection were lost on their way here since the last call. Costs a
-    /// system call.
+    /// Returns true if segments of the connection were lost on their way here since the last call, if that
+    /// was lately: else nobody knows when. Costs a system call.
     pub fn has_lost(&mut self) -> bool {
-        let Some(now) = self.inner.as_tcp().and_then(losses::out_of_order) else { return false };
-        std::mem::replace(&mut self.out_of_order, now) != now
+        let Some(count) = self.inner.as_tcp().and_then(losses::out_of_order) else { return false };
+        losses::is_recent(&mut self.looked, Instant::now(), count)
     }
 
     /// Admits an authenticated peer: it gets `place` instead of its first slot, and the usual bounds.

@@ -76,6 +76,11 @@ impl Sender {
         &self.address
     }
 
+    /// The peer's address, shared.
+    pub(crate) fn shared_address(&self) -> &Arc<str> {
+        &self.address
+    }
+
     /// From now on counts the bytes that this sender sends: headers, bodies and payloads.
     pub(crate) fn count_into(&mut self, sent: Arc<AtomicU64>) {
         self.sent = Some(sent);

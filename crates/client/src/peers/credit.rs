@@ -30,8 +30,8 @@ pub(crate) struct Credits {
     links: braid_transport::Credits,
     /// True if a drive was ever congested.
     any_congested: AtomicBool,
-    /// Until when the links to drives count as congested.
-    congested: Mutex<BTreeMap<DriveId, Instant>>,
+    /// By address of a drive: until when the link to it counts as congested.
+    congested: Mutex<BTreeMap<Arc<str>, Instant>>,
 }
 
 /// The credits, for requests of one caller.
@@ -52,8 +52,8 @@ struct Of<'a> {
     caller: Caller<'a>,
     credit: Arc<Credit>,
     drive: DriveId,
-    /// Turns that were given, by their requests.
-    turns: Mutex<BTreeMap<usize, Turn>>,
+    /// The drive's address.
+    rail: Arc<str>,
 }
 
 /// The credit of one of this machine's links.
@@ -71,67 +71,64 @@ impl Credits {
         self.links.counts().into_iter().map(|(link, counts)| LinkCredit { link, counts }).collect()
     }
 
-    fn congested(&self) -> MutexGuard<'_, BTreeMap<DriveId, Instant>> {
+    fn congested(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Instant>> {
         self.congested.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The drive says whether the link to it is congested.
-    fn handle_told(&self, drive: DriveId, is_congested: bool) {
+    /// A drive says whether the link to this address is congested.
+    fn handle_told(&self, rail: &Arc<str>, is_congested: bool) {
         if is_congested {
             self.any_congested.store(true, Ordering::Relaxed);
-            self.congested().insert(drive, Instant::now() + CONGESTED_FOR);
+            self.congested().insert(Arc::clone(rail), Instant::now() + CONGESTED_FOR);
         } else if self.any_congested.load(Ordering::Relaxed) {
-            self.congested().remove(&drive);
+            self.congested().remove(rail);
         }
     }
 
-    fn is_congested(&self, drive: DriveId) -> bool {
+    fn is_congested(&self, rail: &str) -> bool {
         self.any_congested.load(Ordering::Relaxed)
-            && self.congested().get(&drive).is_some_and(|until| Instant::now() < *until)
+            && self.congested().get(rail).is_some_and(|until| Instant::now() < *until)
     }
 }
 
 impl<'a> Flights<'a> {
     /// For requests in this session.
-    pub(crate) fn begin(caller: Option<Caller<'a>>, session: &DriveSession) -> Flights<'a> {
-        let of = caller.zip(session.link()).map(|(caller, link)| Of {
-            caller,
-            credit: caller.credits.links.of(link),
-            drive: session.drive(),
-            turns: Mutex::default(),
+    pub(crate) fn begin(caller: Option<Caller<'a>>, session: &mut DriveSession) -> Flights<'a> {
+        let of = caller.and_then(|caller| {
+            let credit = session.credit(&caller.credits.links)?;
+            Some(Of { caller, credit, drive: session.drive(), rail: session.rail() })
         });
         Flights { of }
     }
 
     /// Waits until a read of this many bytes may be sent.
-    pub(crate) async fn turn(&self, index: usize, bytes: usize) {
-        let Some(of) = self.of.as_ref().filter(|_| bytes > 0) else { return };
+    pub(crate) async fn turn(&self, bytes: usize) -> Option<Turn> {
+        let of = self.of.as_ref().filter(|_| bytes > 0)?;
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        let turn = of.credit.turn(of.caller.number, of.drive.0, bytes).await;
-        of.turns().insert(index, turn);
+        Some(of.credit.turn(of.caller.number, of.drive.0, bytes).await)
     }
 
     /// Returns the number of bytes for which the drive is to be asked for a turn before they are sent.
     pub(crate) fn asks_first(&self, payload: &[u8]) -> Option<u64> {
         let bytes = u64::try_from(payload.len()).ok().filter(|&bytes| bytes > SMALL_BYTES)?;
-        self.of.as_ref().filter(|of| of.caller.credits.is_congested(of.drive)).map(|_| bytes)
+        self.of.as_ref().filter(|of| of.caller.credits.is_congested(&of.rail)).map(|_| bytes)
     }
 
-    /// The answer to a request is there.
-    pub(crate) fn arrived(&self, index: usize, reply: Option<&DriveReply>, answers: &mut Answers) {
+    /// The answer to a request is there, with a payload of so many bytes.
+    pub(crate) fn arrived(
+        &self,
+        turn: Option<Turn>,
+        reply: Option<&DriveReply>,
+        bytes: u32,
+        answers: &mut Answers,
+    ) {
         let Some(of) = &self.of else { return };
         if let Some(DriveReply::Written(written)) = reply {
-            of.caller.credits.handle_told(of.drive, written.turns);
+            of.caller.credits.handle_told(&of.rail, written.turns);
         }
-        let Some(turn) = of.turns().remove(&index) else { return };
+        let Some(turn) = turn else { return };
         let is_lossy = turn.is_worth_a_look() && answers.have_lost();
-        turn.arrived(is_lossy);
-    }
-}
-
-impl Of<'_> {
-    fn turns(&self) -> MutexGuard<'_, BTreeMap<usize, Turn>> {
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+        turn.arrived(u64::from(bytes), is_lossy);
     }
 }
 
@@ -142,14 +139,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_a_drive_says_holds_for_a_second_or_until_it_says_otherwise() {
         let credits = Credits::default();
-        let drive = DriveId(1);
-        assert!(!credits.is_congested(drive));
-        credits.handle_told(drive, true);
-        assert!(credits.is_congested(drive) && !credits.is_congested(DriveId(2)));
-        credits.handle_told(drive, false);
-        assert!(!credits.is_congested(drive));
-        credits.handle_told(drive, true);
+        let rails: [Arc<str>; 2] = ["10.0.1.5:7401", "10.0.2.5:7401"].map(Arc::from);
+        assert!(!credits.is_congested(&rails[0]));
+        credits.handle_told(&rails[0], true);
+        credits.handle_told(&rails[1], false);
+        assert!(credits.is_congested(&rails[0]) && !credits.is_congested(&rails[1]));
+        credits.handle_told(&rails[0], false);
+        assert!(!credits.is_congested(&rails[0]));
+        credits.handle_told(&rails[0], true);
         tokio::time::advance(CONGESTED_FOR).await;
-        assert!(!credits.is_congested(drive));
+        assert!(!credits.is_congested(&rails[0]));
     }
 }

@@ -9,12 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use braid_layout::DriveId;
-use braid_transport::TransportError;
-use braid_wire::Addresses;
+use braid_transport::{TransportError, Turn};
 use braid_wire::checksum::block_crcs;
 use braid_wire::control::Grant;
 use braid_wire::data::{DriveReply, DriveRequest, WriteTurn};
-use braid_wire::{Reason, Refusal};
+use braid_wire::{Addresses, Reason, Refusal};
 use tokio::sync::Semaphore;
 
 use crate::analysis::Spans;
@@ -255,7 +254,8 @@ impl Asked<'_> {
             Err(error) if lent.reused && is_gone(&error) => End::Stale,
             Err(error) => End::Broken(error),
         };
-        let left = std::mem::take(flight.sent.get_mut().expect("no holder panics")).into_iter().collect();
+        let sent = std::mem::take(flight.sent.get_mut().expect("no holder panics"));
+        let left = sent.into_iter().map(|(number, sent)| (number, sent.0)).collect();
         (Ended { answered, left, end }, address)
     }
 
@@ -278,7 +278,7 @@ impl Asked<'_> {
         let count = AtomicUsize::new(0);
         let is_last = AtomicBool::new(false);
         let weight = |item: &Item<'_>| kibibytes(item.weight(), limit.bytes);
-        let waits = Flights::begin(limit.caller, &lent.session);
+        let waits = Flights::begin(limit.caller, &mut lent.session);
         let (asker, answers) = lent.session.halves();
         let send = async {
             flights.acquire().await.expect("it is never closed").forget();
@@ -290,16 +290,19 @@ impl Asked<'_> {
                 let expected = item.into.len();
                 let weight = weight(&item);
                 // From here on: if the rail breaks while the request waits, it is among those that are left.
-                flight.sent().insert(number, item);
+                flight.sent().insert(number, (item, None));
                 bytes.acquire_many(weight).await.expect("it is never closed").forget();
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
                 span.at(|span, now| span.admitted_us = now);
-                waits.turn(number, expected).await;
+                let turn = waits.turn(expected).await;
+                if turn.is_some() {
+                    flight.sent().get_mut(&number).expect(NOT_ASKED).1 = turn;
+                }
                 if let Some(bytes) = waits.asks_first(payload) {
                     asked.add_permits(1);
-                    let at = flight.sent().get(&number).expect(NOT_ASKED).request.target().at;
+                    let at = flight.sent().get(&number).expect(NOT_ASKED).0.request.target().at;
                     let turn = WriteTurn { at, bytes };
                     asker.ask(TURN_TAG, self.grant, &turn.into(), &[]).await?;
                     turns.acquire().await.expect("it is never closed").forget();
@@ -313,7 +316,7 @@ impl Asked<'_> {
                 self.drives.asks(1);
                 let sending = {
                     let sent = flight.sent();
-                    asker.ask(tag, self.grant, &sent.get(&number).expect(NOT_ASKED).request, pieces)
+                    asker.ask(tag, self.grant, &sent.get(&number).expect(NOT_ASKED).0.request, pieces)
                 };
                 sending.await?;
                 span.at(|span, now| span.sent_us = now);
@@ -339,17 +342,17 @@ impl Asked<'_> {
                 }
                 received += 1;
                 let number = usize::try_from(answer.tag).expect("an index of an item");
-                let item = flight.sent().remove(&number).expect("it was asked for once");
+                let (item, turn) = flight.sent().remove(&number).expect("it was asked for once");
                 let weight = weight(&item);
                 let length = length(&item);
                 let mut landing = Landing { flight, number, item: Some(item) };
                 let item = landing.item.as_mut().expect("it was put in");
                 let span = self.spans.nth(number);
                 span.at(|span, now| span.answered_us = now);
-                let start = first_byte(&item.request);
-                let outcome = land(answers, answer, start, &mut *item.into, span).await?;
+                let came = answer.payload_bytes;
+                let outcome = land(answers, answer, first_byte(&item.request), &mut *item.into, span).await?;
                 span.landed(&outcome);
-                waits.arrived(number, outcome.as_ref().ok(), answers);
+                waits.arrived(turn, outcome.as_ref().ok(), came, answers);
                 landing.item = None;
                 if outcome.as_ref().is_err_and(Failure::concerns_all) {
                     stop.store(true, Ordering::Relaxed);
@@ -377,8 +380,11 @@ struct Flight<'q, 'b> {
     queue: &'q Mutex<Queue<'b>>,
     load: Mutex<Load>,
     /// Requests without an answer, by their numbers.
-    sent: Mutex<BTreeMap<usize, Item<'b>>>,
+    sent: Mutex<BTreeMap<usize, Sent<'b>>>,
 }
+
+/// A request without an answer, and its turn if it has one.
+type Sent<'b> = (Item<'b>, Option<Turn>);
 
 /// A request whose answer is being received. If that is given up, it counts as not answered.
 struct Landing<'f, 'q, 'b> {
@@ -390,7 +396,7 @@ struct Landing<'f, 'q, 'b> {
 impl Drop for Landing<'_, '_, '_> {
     fn drop(&mut self) {
         if let Some(item) = self.item.take() {
-            self.flight.sent().insert(self.number, item);
+            self.flight.sent().insert(self.number, (item, None));
         }
     }
 }
@@ -408,7 +414,7 @@ impl<'b> Flight<'_, 'b> {
         queue.items.pop_front()
     }
 
-    fn sent(&self) -> MutexGuard<'_, BTreeMap<usize, Item<'b>>> {
+    fn sent(&self) -> MutexGuard<'_, BTreeMap<usize, Sent<'b>>> {
         self.sent.lock().expect("no holder panics")
     }
 }

@@ -5,7 +5,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use braid_credit::{Delivered, LATE_NS, POLL_NS, Receiver, SAMPLE_NS, Sent, Ticket};
+use braid_credit::{LATE_NS, POLL_NS, Receiver, SAMPLE_NS, Sent, Ticket};
 
 pub(crate) const MS: u64 = 1_000_000;
 pub(crate) const SECOND: u64 = 1000 * MS;
@@ -325,11 +325,18 @@ impl Network {
         }
         let peer = &mut self.peers[receiver];
         peer.flying -= peer.load.block;
+        let number = u128::try_from(conn).expect("few");
         if peer.load.with_credit {
+            let sent = Sent {
+                peer: number,
+                bytes: peer.load.block,
+                at: asked.went,
+                arrived: now,
+                flying: asked.flying.max(peer.flying),
+                delivered: peer.delivered - asked.delivered,
+            };
             if now - peer.sampled >= SAMPLE_NS {
-                let took = now - asked.went;
-                let delivered = Delivered { bytes: peer.delivered, largest: peer.load.block, took };
-                peer.receiver.handle_delivered(now, delivered);
+                peer.receiver.handle_delivered(sent, peer.delivered, peer.load.block);
                 peer.sampled = now;
             }
             if saw_loss {
@@ -337,9 +344,7 @@ impl Network {
             }
             if now - asked.went >= LATE_NS {
                 let flying = asked.flying.max(peer.peak);
-                let delivered = peer.delivered - asked.delivered;
-                let sent = Sent { at: asked.went, arrived: now, flying, delivered };
-                peer.receiver.handle_late(sent, peer.load.block);
+                peer.receiver.handle_late(Sent { flying, ..sent }, peer.load.block);
                 peer.peak = peer.flying;
             }
             peer.receiver.handle_end(asked.ticket);

@@ -15,6 +15,7 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, mpsc};
 use tokio::time::{Duration, Instant, sleep_until};
 use tracing::warn;
 
+use crate::connections::inward::Inward;
 use crate::connections::outbox::{self, Outbox};
 use crate::connections::reply::{Answer, Payload};
 use crate::core::{Core, Figures};
@@ -77,6 +78,8 @@ pub(crate) struct Answers {
     /// True while answers that the reader has handed over are not sent yet. Meanwhile the reader answers
     /// nothing itself, which bounds the answers that wait for a peer that takes none.
     pub(crate) handed: AtomicBool,
+    /// The connection's payloads; `None`: they need no turns.
+    pub(crate) inward: Option<Arc<Inward>>,
 }
 
 /// Sends answers as they come. Small answers that come together are sent together.
@@ -135,6 +138,15 @@ pub(crate) async fn answer(
 }
 
 impl Answers {
+    /// Adds to the answer to a write whether the link is congested, and this drive's own receipt. Everything
+    /// that the answer states was durable before.
+    fn add_own(&self, core: &Core, reply: &mut DriveReply) {
+        if let DriveReply::Written(written) = reply {
+            written.turns = self.inward.as_ref().is_some_and(|inward| inward.is_congested());
+            written.receipts.push(Receipt { drive: core.drive, log: core.store.last_record() });
+        }
+    }
+
     /// Adds an answer to those that are sent together, or sends it at once if it is too large for that.
     async fn put(
         &self,
@@ -143,7 +155,7 @@ impl Answers {
         job: Box<Job>,
         mut answer: Answer,
     ) -> Result<(), TransportError> {
-        add_own(core, &mut answer.reply);
+        self.add_own(core, &mut answer.reply);
         if let Some(timing) = job.timing {
             add_times(timing, &mut answer.reply);
         }
@@ -332,15 +344,6 @@ impl Drop for Ticket {
         let detail = "the drive has too much to do, and the request waited too long: try again";
         let refusal = Refusal::new(Reason::Busy, detail);
         self.settle(Answer::refused(Generation(0), refusal));
-    }
-}
-
-/// Adds this drive's own receipt to the answer to a write. Everything that the answer states was durable
-/// before.
-fn add_own(core: &Core, reply: &mut DriveReply) {
-    if let DriveReply::Written(written) = reply {
-        written.turns = core.inward.credits.are_bounded();
-        written.receipts.push(Receipt { drive: core.drive, log: core.store.last_record() });
     }
 }
 

@@ -37,6 +37,7 @@ use tokio::task::JoinSet;
 use tracing::{debug, info};
 
 use crate::connections::answerer::{Answers, Event, Job, Ticket, Timing, answer};
+use crate::connections::inward::Inward;
 use crate::connections::outbox::Outbox;
 use crate::connections::requests::Requests;
 use crate::connections::room::Visitor;
@@ -67,7 +68,12 @@ pub(crate) async fn serve(core: Arc<Core>, stream: Stream, closing: watch::Recei
     let (events, told) = mpsc::unbounded_channel();
     // A set of one task: it is aborted with this task, however that ends.
     let mut answering = JoinSet::new();
-    let answers = Arc::new(Answers { sender: Mutex::new(sender), handed: AtomicBool::new(false) });
+    let inward = link.map(|link| Arc::new(Inward::new(core.inward.of(link))));
+    let answers = Arc::new(Answers {
+        sender: Mutex::new(sender),
+        handed: AtomicBool::new(false),
+        inward: inward.clone(),
+    });
     answering.spawn(answer(Arc::clone(&core), Arc::clone(&answers), told));
     let mut reader = RequestReader {
         binding: hello.binding(),
@@ -80,7 +86,7 @@ pub(crate) async fn serve(core: Arc<Core>, stream: Stream, closing: watch::Recei
         permits,
         receiver,
     };
-    let mut requests = Requests::new(Arc::clone(&core), is_local, link);
+    let mut requests = Requests::new(Arc::clone(&core), is_local, inward);
     let ended = reader.run(&mut requests, closing).await;
     // Answers from before the end are sent, whatever the reason for the end.
     let ended = ended.and(reader.send_answers(&core).await);

@@ -5,14 +5,13 @@
 //! later requests on the same connection. The store takes them in the same order, so if the creation fails,
 //! so do they.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use braid_layout::{ClientId, Generation, OperationNumber};
 use braid_schedule::{Direction, Flow};
 use braid_store::{Body, Mutation, MutationOutcome, Rejected, Reply, Standing};
-use braid_transport::{Credit, Receiver, TransportError, host};
+use braid_transport::{Receiver, TransportError, host};
 use braid_wire::authorise::{ObjectFacts, Verified, needs};
 use braid_wire::capability::Rights;
 use braid_wire::data::{Absent, DriveRequest, FenceRule, Retire, StripeWrite, Written};
@@ -24,7 +23,7 @@ use crate::connections::answerer::{Ticket, micros};
 use crate::connections::buffers::{Connection, Share};
 use crate::connections::convert::{self, ObjectRef};
 use crate::connections::facts::{Objects, StoredFacts};
-use crate::connections::inward;
+use crate::connections::inward::{self, Inward};
 use crate::connections::manage;
 use crate::connections::queries::{self, Room};
 use crate::connections::reply::Answer;
@@ -51,18 +50,16 @@ pub(crate) struct Requests {
     promised_buffers: Arc<Connection>,
     /// True if the peer is on this machine.
     is_local: bool,
-    /// Credit of the link that the connection is over; `None`: it needs none.
-    inward: Option<Arc<Credit>>,
+    /// The connection's payloads; `None`: they need no turns.
+    inward: Option<Arc<Inward>>,
     pub(crate) objects: Objects,
 }
 
 impl Requests {
-    /// Creates the state of one connection. `is_local`: its peer is on this machine; `link`: the address of
-    /// the drive's link otherwise.
-    pub(crate) fn new(core: Arc<Core>, is_local: bool, link: Option<IpAddr>) -> Requests {
+    /// Creates the state of one connection. `is_local`: its peer is on this machine.
+    pub(crate) fn new(core: Arc<Core>, is_local: bool, inward: Option<Arc<Inward>>) -> Requests {
         let buffers = Arc::new(core.pool.connection());
         let promised_buffers = Arc::new(core.promised_pool.connection());
-        let inward = link.map(|link| core.inward.credits.of(link));
         Requests { core, buffers, promised_buffers, is_local, inward, objects: Objects::default() }
     }
 
@@ -321,7 +318,7 @@ impl Requests {
         let (flow, client) = whose;
         let buffers = self.buffers_of(flow, Direction::Write);
         let Some((share, ticket)) = self.share(buffers, bytes, ticket).await else { return Ok(None) };
-        let arriving = self.inward.as_ref().map(|credit| self.core.inward.arriving(credit, client, bytes));
+        let arriving = self.inward.as_ref().map(|inward| inward.arriving(client, bytes));
         let mut buffer = buffers.buffer(bytes, share);
         match &self.core.rails {
             None => receiver.payload(buffer.fill()).await?,
@@ -339,18 +336,16 @@ impl Requests {
             }
         }
         if let Some(turn) = arriving {
-            inward::arrived(turn, receiver);
+            inward::arrived(turn, bytes, receiver);
         }
         Ok(Some((Body::Bytes { payload: buffer.into_bytes(), crcs }, ticket)))
     }
 
     /// Answers when a client may send this many bytes.
     fn write_turn(&self, g: Generation, client: ClientId, bytes: u64, ticket: Ticket) {
-        let Some(credit) = self.inward.clone() else { return ticket.answer(Answer::done(g)) };
-        let core = self.core();
+        let Some(inward) = self.inward.clone() else { return ticket.answer(Answer::done(g)) };
         tokio::spawn(async move {
-            let turn = credit.turn(client.0, client.0.into(), bytes).await;
-            core.inward.give(client, turn);
+            inward.give(client, bytes).await;
             ticket.answer(Answer::done(g));
         });
     }

@@ -5,6 +5,7 @@ use braid_layout::{ClientId, Column, ColumnMask, EndBound, Generation, Operation
 use super::object::Address;
 use super::receipt::Receipt;
 use super::times::Times;
+use crate::frame::PAYLOAD_BYTES_MAX;
 use crate::refusal::Refusal;
 
 choice! {
@@ -232,8 +233,20 @@ record! {
     pub struct WriteTurn {
         /// The object that will be written.
         at: Address,
-        /// Bytes of the write.
+        /// Bytes of the write; at most what a payload may have.
         bytes: u64,
+    }
+}
+
+impl WriteTurn {
+    pub(super) fn check_form(&self) -> Result<(), Refusal> {
+        if self.bytes <= u64::from(PAYLOAD_BYTES_MAX) {
+            return Ok(());
+        }
+        Err(Refusal::malformed(format!(
+            "a turn for {} bytes is for too many: a write has at most {PAYLOAD_BYTES_MAX}",
+            self.bytes
+        )))
     }
 }
 

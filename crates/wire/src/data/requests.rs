@@ -289,7 +289,7 @@ drive_requests! {
             ..Rules::needing(Rights::WRITE)
         },
         target: Target { at: r.at, bytes: Bytes::Any, stamp: Stamp::None, term: None },
-        form: Ok(()),
+        form: r.check_form(),
     }
 }
 

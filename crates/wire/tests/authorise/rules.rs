@@ -7,8 +7,9 @@ use braid_wire::capability::{Capability, LeaseKind, Protection, Rights};
 use braid_wire::data::{
     Address, Attributes, Create, Delta, DriveRequest, Expect, Fence, GetAttributes, List, Listing,
     OPAQUE_BYTES_MAX, PartitionSet, Read, Ready, Remove, Retire, Scrub, ScrubAct, Snapshot, StripeWrite,
-    UnitWrite, Versions, Want,
+    UnitWrite, Versions, Want, WriteTurn,
 };
+use braid_wire::frame::PAYLOAD_BYTES_MAX;
 
 use crate::{
     AT, SISTER, UNIT, ask, attributes, capability, check, delta, delta_capability, map, read, refused,
@@ -193,6 +194,9 @@ fn fields_that_contradict_each_other_are_malformed() {
         check(capability(), bad, Some(Reason::Malformed));
     }
     check(capability(), StripeWrite { hole: true, crcs: Vec::new(), ..write() }, None);
+    let most = u64::from(PAYLOAD_BYTES_MAX);
+    check(capability(), WriteTurn { at: AT, bytes: most }, None);
+    check(capability(), WriteTurn { at: AT, bytes: most + 1 }, Some(Reason::Malformed));
     let (header, body, _) = sealed(capability(), &read().into(), 1);
     assert_eq!(refused(authorise(&scene(), &mut 0, &header, &body)), Reason::Malformed);
     let (header, body, _) = sealed(capability(), &read().into(), 0);

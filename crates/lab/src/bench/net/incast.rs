@@ -135,8 +135,6 @@ async fn writes(run: &Run, times: Times, found: &mut Found) -> Result<(), Failur
     run.tell(WRITES);
     let hosts = Hosts::up(1)?;
     let plain = Answering::start(&hosts, 0)?;
-    let cluster = Cluster::bare_on(&hosts, run.path(), "incast", 1, DriveOptions::default()).await?;
-    cluster.make_volume(("raid0", 1), BLOCK).await?;
     let mut peers = Vec::new();
     for _ in 0..SENDERS {
         peers.push(plain.connect().await?);
@@ -145,6 +143,10 @@ async fn writes(run: &Run, times: Times, found: &mut Found) -> Result<(), Failur
     found.plain(WRITES, times, peers, (BLOCK, 1)).await?;
     drop(plain);
     for is_on in [false, true] {
+        // A drive of its own: what a drive has learnt of its link would show in the next row.
+        let directory = format!("incast-{is_on}");
+        let cluster = Cluster::bare_on(&hosts, run.path(), &directory, 1, DriveOptions::default()).await?;
+        cluster.make_volume(("raid0", 1), BLOCK).await?;
         let mut writers = Vec::new();
         let mut clients = Vec::new();
         for index in 0..SENDERS {
@@ -170,8 +172,10 @@ async fn writes(run: &Run, times: Times, found: &mut Found) -> Result<(), Failur
         for writer in writers {
             writer.close().await?;
         }
+        drop(clients);
+        cluster.down().await?;
     }
-    cluster.down().await
+    Ok(())
 }
 
 /// Rounds of plain exchanges, with all programs, so many of them at once.
