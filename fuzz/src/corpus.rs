@@ -243,7 +243,8 @@ fn capability() -> Capability {
 fn plain_requests() -> [DriveRequest; 2] {
     let at = || Address { partition: PartitionId(1), object: ObjectId(42) };
     let version = |n| Version { g: Generation(3), lease: Lease(4), n };
-    let read = Read { at: at(), unit: 1, from: 0, to: 4096, want: Want::Newest, exactly: Vec::new() };
+    let read =
+        Read { at: at(), unit: 1, from: 0, to: 4096, want: Want::Newest, exactly: Vec::new(), timed: false };
     let write = StripeWrite {
         at: at(),
         unit: 1,
@@ -260,6 +261,7 @@ fn plain_requests() -> [DriveRequest; 2] {
         client: ClientId(1),
         operation: OperationNumber(1),
         crcs: vec![0],
+        timed: false,
     };
     [read.into(), write.into()]
 }

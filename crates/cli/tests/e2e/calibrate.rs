@@ -22,7 +22,7 @@ fn shown(cluster: &Cluster) -> Value {
 fn calibrated(cluster: &Cluster, how: &str) -> Value {
     let mut row = Value::Null;
     until("the disk is measured", || {
-        let said = cluster.line(&format!("drive calibrate {how} --json"));
+        let said = cluster.line(&format!("drive calibrate --json {how}"));
         assert!([0, 1].contains(&said.code), "{}", said.err);
         if said.code == 0 {
             row = said.json()[0].clone();
@@ -40,7 +40,7 @@ fn a_disk_is_measured_and_the_last_good_result_stays() {
     let before = shown(&cluster);
     assert_eq!((&before["cost"], &before["rail_bytes_per_second"]), (&Value::Null, &125_000_000.into()));
     assert!(cluster.line("drive ls --cost").ok().text().contains("never"));
-    let row = calibrated(&cluster, "");
+    let row = calibrated(&cluster, "drive-1");
     let disk = &row["cost"]["disk"];
     assert_eq!(row["model"]["read"]["operation_ns"], 500_000, "{row}");
     // A modelled disk is never faster than its model; a busy machine makes it slower.
@@ -78,7 +78,7 @@ fn a_disk_is_measured_and_the_last_good_result_stays() {
     until("the refusal is told", || shown(&cluster)["refused"].as_str().is_some_and(|why| !why.is_empty()));
     assert!(is_kept(), "the last good one stays, with its date");
     assert!(cluster.line("drive ls --cost").ok().text().contains("refused: drive-1: "));
-    let anew = calibrated(&cluster, "--anew");
+    let anew = calibrated(&cluster, "--anew drive-1");
     assert!(anew["refused"] == "" && anew["cost"]["measured_ms"] != measured, "{anew}");
 
     // A drive starts with a file that it cannot read, and a result of another disk does not count.

@@ -4,11 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 
 use braid_client::Client;
+use braid_layout::PartitionId;
 use braid_wire::FrameHeader;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::common::{Cluster, wait_for};
+
+/// The partition of the catalogue, which the manager writes to drives at any time.
+const CATALOGUE: PartitionId = PartitionId(0x8000_0000_0000_0001);
 
 /// A proxy between a client and the manager, or before a drive.
 pub(crate) struct Between {
@@ -134,7 +138,10 @@ async fn pass(mut near: TcpStream, mut far: TcpStream, way: Arc<Way>) {
     }
 }
 
-/// The kind of the request that a piece begins with. Short requests come one in a piece.
+/// The kind of the request that a piece begins with. Short requests come one in a piece. Those for the
+/// catalogue are left out.
 fn kind(piece: &[u8]) -> Option<u16> {
-    FrameHeader::parse(piece.first_chunk()?).ok().map(|header| header.kind)
+    let catalogue = CATALOGUE.0.to_le_bytes();
+    let header = FrameHeader::parse(piece.first_chunk()?).ok()?;
+    (!piece.windows(catalogue.len()).any(|bytes| bytes == catalogue)).then_some(header.kind)
 }
