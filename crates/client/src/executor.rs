@@ -21,7 +21,8 @@ use torn::Looks;
 use crate::concurrent;
 use crate::data::arithmetic::{self, Unequal};
 use crate::data::buffers::{Memory, User};
-use crate::data::recent::{At, Recent};
+use crate::data::cut::Arrived;
+use crate::data::recent::Recent;
 use crate::error::{Error, Result};
 use crate::handle::Handle;
 use crate::peers::drive_requests::{Failure, Item, RequestOutcome, request_all};
@@ -75,18 +76,6 @@ pub(crate) struct Executor<'a> {
     pub(crate) failover: Option<Failover>,
     /// Content that need not be read, for a writer that is alone.
     pub(crate) recent: Option<&'a Recent>,
-}
-
-/// A drive's answer to a read, without the bytes.
-#[derive(Debug, Clone)]
-pub(crate) struct Arrived {
-    pub(crate) version: Version,
-    pub(crate) cover: Vec<Version>,
-    /// Ends of the bytes of the data units in `cover`, as offsets in their units. For a read of a data unit:
-    /// the end of its own bytes.
-    pub(crate) ends: Vec<u32>,
-    /// True if the drive does not know the version as settled: a writer may be at work.
-    pub(crate) pending: bool,
 }
 
 /// An instruction that failed.
@@ -385,7 +374,7 @@ impl<'a> Executor<'a> {
         let split = self.memory.split(&[], &ranges).map_err(|error| self.handle.plan_error(&error))?;
         let mut asked = Vec::with_capacity(requests.len());
         for ((column, id, stripe, into, request), bytes) in requests.into_iter().zip(split.outputs) {
-            let at = At::of(&self.view, self.set.segment, stripe);
+            let at = self.view.at(self.set.segment, stripe);
             if let Some(recent) = self.recent.filter(|_| request.want == data::Want::Newest)
                 && let Some(known) = recent.read(&at, column, &(request.from..request.to), bytes)
             {

@@ -4,7 +4,7 @@
 
 use braid_layout::{
     Column, ColumnMask, Component, DriveId, FileId, Generation, Layout, Lease, ObjectId, PartitionId,
-    Segment, Version, VolumeId,
+    Segment, Stripe, Version, VolumeId,
 };
 use braid_plan::{Health, Target};
 use braid_wire::Addresses;
@@ -14,6 +14,7 @@ use braid_wire::control::{
 use braid_wire::data::{Address, Attributes, ColumnMap};
 
 use crate::data::quick::Templates;
+use crate::data::recent::At;
 use crate::error::{Error, Result};
 
 /// An open file, as of one answer of the manager.
@@ -122,6 +123,12 @@ impl FileView {
     /// Returns true if the handle may write up to byte `end`.
     pub(crate) fn may_reach(&self, end: u64) -> bool {
         self.reach.is_none_or(|reach| end <= reach)
+    }
+
+    /// A stripe, under this view's lease and generation.
+    pub(crate) fn at(&self, segment: usize, stripe: Stripe) -> At<'_> {
+        let layout = &self.layout.segments()[segment];
+        At { lease: self.lease, g: self.g, segment, layout, stripe }
     }
 
     /// The segment as the planner sees it, with the columns in `away` away.

@@ -50,7 +50,7 @@ pub(crate) struct Core {
     pub(crate) gate: Arc<Gate>,
     /// The turn of each payload at the rail; `None`: its rate is not known.
     pub(crate) rails: Option<Rails>,
-    /// What may be on its way here, by link.
+    /// Bytes that may be on their way here, by link.
     pub(crate) inward: Credits,
     pub(crate) figures: Figures,
     pub(crate) readahead: Readahead,

@@ -49,7 +49,7 @@ struct State {
 #[must_use]
 pub struct Turn {
     credit: Arc<Credit>,
-    /// Who sends.
+    /// Peer whose bytes they are.
     peer: u128,
     /// Set if a window bounded it.
     ticket: Option<Ticket>,

@@ -396,7 +396,7 @@ mod tests {
     #[test]
     fn pieces_end_where_stripes_begin() {
         let shape = Shape::new(Scheme::Raid5, 4, 1, 512 << 10).expect("a shape");
-        let of = |start, end| Segment { start, end, shape: shape.clone(), components: Vec::new() };
+        let of = |start, end| Segment { start, end, shape, components: Vec::new() };
         let segments = [of(0, 100 << 20), of(100 << 20, u64::MAX)];
         let end = |at, end| piece_end(at, end, segments.iter());
         let long = 200 << 20;

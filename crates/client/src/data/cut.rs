@@ -7,6 +7,18 @@
 
 use braid_layout::{Role, Version};
 
+/// A drive's answer to a read, without the bytes.
+#[derive(Debug, Clone)]
+pub(crate) struct Arrived {
+    pub(crate) version: Version,
+    pub(crate) cover: Vec<Version>,
+    /// Ends of the bytes of the data units in `cover`, as offsets in their units. For a read of a data unit:
+    /// the end of its own bytes.
+    pub(crate) ends: Vec<u32>,
+    /// True if the drive does not know the version as settled: a writer may be at work.
+    pub(crate) pending: bool,
+}
+
 /// The versions that one read of a stripe returned.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seen<'a> {

@@ -10,8 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use braid_layout::{Column, Generation, Lease, Role, Segment, Stripe, Version};
 
-use crate::executor::Arrived;
-use crate::view::FileView;
+use crate::data::cut::Arrived;
 
 /// Stripes kept. A writer in order is in one, and goes on in the next before the first is done.
 const STRIPES_MAX: usize = 2;
@@ -57,13 +56,6 @@ pub(crate) struct At<'a> {
     pub(crate) segment: usize,
     pub(crate) layout: &'a Segment,
     pub(crate) stripe: Stripe,
-}
-
-impl<'a> At<'a> {
-    pub(crate) fn of(view: &'a FileView, segment: usize, stripe: Stripe) -> At<'a> {
-        let layout = &view.layout.segments()[segment];
-        At { lease: view.lease, g: view.g, segment, layout, stripe }
-    }
 }
 
 /// Bytes that a write has sent to a column.

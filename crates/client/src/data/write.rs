@@ -24,7 +24,6 @@ use crate::config::PartWrites;
 use crate::data::buffers::User;
 use crate::data::joined::{JOINED_BYTES_MAX, Turn, Within};
 use crate::data::planning::{Patience, SegmentChunk, stripes_of};
-use crate::data::recent::At;
 use crate::data::stamps::{Begun, Content, NotNow};
 use crate::data::unit_writes::Operation;
 pub(crate) use crate::data::write_side::WriteSide;
@@ -348,7 +347,7 @@ impl Handle {
             let first = stripes_of(&view, chunk.segment, &chunk.range).start;
             // Where the stripe's content is known, a stripe write reads nothing.
             let unit_write =
-                unit_write.filter(|_| !side.recent.knows(&At::of(&view, chunk.segment, Stripe(first))));
+                unit_write.filter(|_| !side.recent.knows(&view.at(chunk.segment, Stripe(first))));
             let compile = |target: &Target<'_>| match unit_write {
                 Some(operation) => braid_plan::write_cheapest(target, request.clone(), operation.number),
                 None => braid_plan::write(target, request.clone()),

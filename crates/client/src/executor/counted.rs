@@ -6,7 +6,8 @@ use std::ops::Range;
 use braid_layout::{Column, EndBound, Role, Stripe, Version};
 use braid_plan::{Body, InstructionId, Op, Request, VersionOf};
 
-use super::{Arrived, Executor};
+use super::Executor;
+use crate::data::cut::Arrived;
 use crate::error::Result;
 
 /// Bytes examined at a time in the search for the last nonzero byte.

@@ -13,7 +13,7 @@ impl Executor<'_> {
     pub(crate) fn keep(&self, recent: &Recent, follows: bool) {
         let segment = self.set.segment;
         for note in &self.set.stripes {
-            let at = At::of(&self.view, segment, note.stripe);
+            let at = self.view.at(segment, note.stripe);
             let may_be_kept = follows && self.may_be_kept(note.stripe);
             match may_be_kept.then(|| self.facts(recent, &at)) {
                 Some(Ok(Some(facts))) => recent.keep(&at, facts, self.sent(note.stripe)),

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use braid_layout::{Role, Stripe, Version};
 use braid_plan::{InstructionId, Op};
 
-use super::{Arrived, Executor, Failed};
-use crate::data::cut::{self, Cut, Seen};
+use super::{Executor, Failed};
+use crate::data::cut::{self, Arrived, Cut, Seen};
 use crate::peers::drive_requests::Failure;
 
 /// Number of equal looks in a row, none with a pending version, that prove that a stripe stays torn. A write

@@ -5,8 +5,8 @@
 //! seconds, and a slow drive nothing.
 //!
 //! All that wait on a rail share one call at a time, and one that was answered counts for [`SILENCE`]: a slow
-//! drive with many requests is not called for each. A drive that refuses the call or ends it before its hello,
-//! as one does that has too many connections, is alive.
+//! drive with many requests is not called for each. A drive that refuses the call or ends it before its
+//! hello, as one does that has too many connections, is alive.
 
 use std::future::Future;
 use std::io::ErrorKind;

@@ -72,7 +72,7 @@ pub enum Reached {
     Not(String),
 }
 
-/// How a list of requests is dealt out over the rails of a drive, until all are answered.
+/// The way in which a list of requests is dealt out over the rails of a drive, until all are answered.
 pub(crate) struct Deals {
     /// True if all requests of the list stay on one rail.
     together: bool,

@@ -24,7 +24,8 @@ use crate::peers::dealing::{Deals, Load};
 use crate::peers::drives::{Drives, Lent};
 use crate::peers::small_requests::small_requests;
 
-/// Tag of requests for a turn; others have their item's number.
+/// Tag of requests for a turn; others have their item's number. Their answers are not looked at: a write that
+/// had no turn is not refused for that.
 const TURN_TAG: u64 = u64::MAX;
 
 const NOT_ASKED: &str = "it is in the flight until it is answered";
@@ -296,14 +297,10 @@ impl Asked<'_> {
                     break;
                 }
                 span.at(|span, now| span.admitted_us = now);
-                let turn = waits.turn(expected).await;
-                if turn.is_some() {
-                    flight.sent().get_mut(&number).expect(NOT_ASKED).1 = turn;
-                }
+                flight.keep_turn(number, waits.turn(expected).await);
                 if let Some(bytes) = waits.asks_first(payload) {
                     asked.add_permits(1);
-                    let at = flight.sent().get(&number).expect(NOT_ASKED).0.request.target().at;
-                    let turn = WriteTurn { at, bytes };
+                    let turn = flight.write_turn(number, bytes);
                     asker.ask(TURN_TAG, self.grant, &turn.into(), &[]).await?;
                     turns.acquire().await.expect("it is never closed").forget();
                 }
@@ -336,7 +333,6 @@ impl Asked<'_> {
                 }
                 let answer = answers.next().await?;
                 if answer.tag == TURN_TAG {
-                    // Whatever the answer: a write that had no turn is not refused for that.
                     turns.add_permits(1);
                     continue;
                 }
@@ -412,6 +408,18 @@ impl<'b> Flight<'_, 'b> {
         }
         queue.left -= bytes;
         queue.items.pop_front()
+    }
+
+    /// Keeps the turn of a request that is about to be sent.
+    fn keep_turn(&self, number: usize, turn: Option<Turn>) {
+        if turn.is_some() {
+            self.sent().get_mut(&number).expect(NOT_ASKED).1 = turn;
+        }
+    }
+
+    /// The request for a turn of a write that is about to be sent.
+    fn write_turn(&self, number: usize, bytes: u64) -> WriteTurn {
+        WriteTurn { at: self.sent().get(&number).expect(NOT_ASKED).0.request.target().at, bytes }
     }
 
     fn sent(&self) -> MutexGuard<'_, BTreeMap<usize, Sent<'b>>> {

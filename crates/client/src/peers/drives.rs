@@ -9,8 +9,8 @@
 //! Small requests of all callers share one session per drive, which serves any number of them at a time. It
 //! is on the rail that answered fastest.
 //!
-//! Files that were opened at different times may name different addresses of a drive. Connections are kept for
-//! each address that any has named lately, and each request uses those that its own file names.
+//! Files that were opened at different times may name different addresses of a drive. Connections are kept
+//! for each address that any has named lately, and each request uses those that its own file names.
 //!
 //! With a note, the next request plans without the drive at once instead of waiting for it again. A note is a
 //! hint: it expires, and it is ignored if the data cannot be had without the drive. Where data is due, no

@@ -177,7 +177,12 @@ impl Drive {
         self.reads(bytes, 4).await?;
         let requests = self.requests;
         let busy = self.counted(async |drive| drive.reads(bytes, requests).await).await?;
-        let rest = self.counted(async |_| Ok(sleep(busy.took).await)).await?;
+        let rest = self
+            .counted(async |_| {
+                sleep(busy.took).await;
+                Ok(())
+            })
+            .await?;
         Ok(Taken::of(each(busy.instructions, rest.instructions, requests)))
     }
 

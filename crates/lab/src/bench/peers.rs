@@ -25,7 +25,7 @@ const BENCH: Bench = Bench { name: "peers", title: "Side by side with peers", ne
 const BYTES: (u64, u64) = (1 << 30, 8 << 20);
 const DRIVES: u16 = 5;
 const SHAPE: (&str, u8) = ("raid5", 5);
-/// What Braid's side is, in the rows' names.
+/// Words for Braid's side, in the rows' names.
 const OWN: &str = "raid5 4+1, durable, 4 in flight";
 /// Longest wait for a peer to serve.
 const WAIT: Duration = Duration::from_secs(60);
@@ -35,7 +35,7 @@ const USER: &str = "braidbench";
 /// A peer: how it is started and written. `{dir}` is its directory, `{port}` a free port.
 struct Peer {
     name: &'static str,
-    /// How it keeps bytes, and how it is asked: rows name it, as it is not what Braid does.
+    /// Words for the way it keeps bytes and is asked: rows name it, as it is not what Braid does.
     keeps: &'static str,
     programs: &'static [&'static str],
     start: &'static [&'static str],
