@@ -46,8 +46,21 @@ pub(crate) struct Cluster {
     pub(crate) manager: Option<Node>,
     pub(crate) ready: Ready,
     pub(crate) drives: Vec<Drive>,
-    /// Time in milliseconds without a heartbeat after which a drive is lost.
+    times: Times,
+}
+
+/// The manager's times, in milliseconds.
+#[derive(Clone, Copy)]
+struct Times {
+    /// Without a heartbeat for so long, a drive is lost.
     lost_after_ms: u64,
+    client_lease_ms: u32,
+}
+
+impl Default for Times {
+    fn default() -> Times {
+        Times { lost_after_ms: braid_manager::LOST_AFTER_MS, client_lease_ms: 3000 }
+    }
 }
 
 impl Node {
@@ -103,7 +116,7 @@ impl Cluster {
 
     /// A cluster in which some drives have a given capacity.
     pub(crate) async fn start_with(drives: usize, capacity: impl Fn(usize) -> Option<u64>) -> Cluster {
-        Cluster::start_losing(drives, capacity, braid_manager::LOST_AFTER_MS).await
+        Cluster::start_timed(drives, capacity, Times::default()).await
     }
 
     /// A cluster as of [`Cluster::start_with`], in which a drive is lost after `lost_after_ms` of silence.
@@ -112,9 +125,18 @@ impl Cluster {
         capacity: impl Fn(usize) -> Option<u64>,
         lost_after_ms: u64,
     ) -> Cluster {
+        Cluster::start_timed(drives, capacity, Times { lost_after_ms, ..Times::default() }).await
+    }
+
+    /// A cluster whose clients renew no lease while a test runs: for tests that count requests.
+    pub(crate) async fn start_counted(drives: usize) -> Cluster {
+        Cluster::start_timed(drives, |_| None, Times { client_lease_ms: 600_000, ..Times::default() }).await
+    }
+
+    async fn start_timed(drives: usize, capacity: impl Fn(usize) -> Option<u64>, times: Times) -> Cluster {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let (manager, ready) = manager(dir.path().join("manager"), "127.0.0.1:0", lost_after_ms).await;
-        let mut cluster = Cluster { dir, manager: Some(manager), ready, drives: Vec::new(), lost_after_ms };
+        let (manager, ready) = manager(dir.path().join("manager"), "127.0.0.1:0", times).await;
+        let mut cluster = Cluster { dir, manager: Some(manager), ready, drives: Vec::new(), times };
         for index in 0..drives {
             cluster.add_drive(index, capacity(index)).await;
         }
@@ -318,17 +340,17 @@ impl Cluster {
     /// Starts the manager again, at its address.
     pub(crate) async fn start_manager(&mut self) {
         let (node, ready) =
-            manager(self.dir.path().join("manager"), &self.ready.address.clone(), self.lost_after_ms).await;
+            manager(self.dir.path().join("manager"), &self.ready.address.clone(), self.times).await;
         self.manager = Some(node);
         self.ready = ready;
     }
 }
 
-async fn manager(dir: PathBuf, listen: &str, lost_after_ms: u64) -> (Node, Ready) {
+async fn manager(dir: PathBuf, listen: &str, times: Times) -> (Node, Ready) {
     let mut config = braid_manager::Config::new(dir, listen);
     config.lease_ms = 2400;
-    config.client_lease_ms = 3000;
-    config.lost_after_ms = lost_after_ms;
+    config.client_lease_ms = times.client_lease_ms;
+    config.lost_after_ms = times.lost_after_ms;
     let (tell, told) = oneshot::channel();
     let node = Node::start(move |stop| async move {
         let stopped = async move {

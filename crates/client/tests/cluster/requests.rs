@@ -18,7 +18,7 @@ fn since(client: &Client, before: SentRequests) -> (u64, u64) {
 }
 
 async fn with_volume(shape: Shape) -> (Cluster, Client) {
-    let cluster = Cluster::start(5).await;
+    let cluster = Cluster::start_counted(5).await;
     let client = cluster.client().await;
     client.volume_create("main", Some(shape), 0).await.expect("a volume");
     (cluster, client)
