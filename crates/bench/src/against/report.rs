@@ -256,7 +256,7 @@ mod tests {
         let taken = Taken::rate(1 << 30, 2.0, 500_000.0);
         assert_eq!((taken.value, taken.cpu), (f64::from(1 << 29), Some(0.5)));
         assert_eq!(taken.part(0.5), Taken { value: f64::from(1 << 28), cpu: Some(1.0) });
-        let four = Taken { value: f64::from(1 << 31), cpu: Some(0.5) };
+        let four = Taken { value: f64::from(1u32 << 31), cpu: Some(0.5) };
         assert_eq!(taken.times(4), four, "each of them takes as much time for a byte");
     }
 }
