@@ -51,10 +51,10 @@ pub(crate) struct Cluster {
 
 /// The manager's times, in milliseconds.
 #[derive(Clone, Copy)]
-struct Times {
+pub(crate) struct Times {
     /// Without a heartbeat for so long, a drive is lost.
-    lost_after_ms: u64,
-    client_lease_ms: u32,
+    pub(crate) lost_after_ms: u64,
+    pub(crate) client_lease_ms: u32,
 }
 
 impl Default for Times {
@@ -116,7 +116,7 @@ impl Cluster {
 
     /// A cluster in which some drives have a given capacity.
     pub(crate) async fn start_with(drives: usize, capacity: impl Fn(usize) -> Option<u64>) -> Cluster {
-        Cluster::start_timed(drives, capacity, Times::default()).await
+        Cluster::start_losing(drives, capacity, Times::default().lost_after_ms).await
     }
 
     /// A cluster as of [`Cluster::start_with`], in which a drive is lost after `lost_after_ms` of silence.
@@ -128,12 +128,12 @@ impl Cluster {
         Cluster::start_timed(drives, capacity, Times { lost_after_ms, ..Times::default() }).await
     }
 
-    /// A cluster whose clients renew no lease while a test runs: for tests that count requests.
-    pub(crate) async fn start_counted(drives: usize) -> Cluster {
-        Cluster::start_timed(drives, |_| None, Times { client_lease_ms: 600_000, ..Times::default() }).await
-    }
-
-    async fn start_timed(drives: usize, capacity: impl Fn(usize) -> Option<u64>, times: Times) -> Cluster {
+    /// A cluster as of [`Cluster::start_with`], with these times.
+    pub(crate) async fn start_timed(
+        drives: usize,
+        capacity: impl Fn(usize) -> Option<u64>,
+        times: Times,
+    ) -> Cluster {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let (manager, ready) = manager(dir.path().join("manager"), "127.0.0.1:0", times).await;
         let mut cluster = Cluster { dir, manager: Some(manager), ready, drives: Vec::new(), times };

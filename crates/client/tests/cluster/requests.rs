@@ -9,7 +9,7 @@ use braid_client::SentRequests;
 use braid_layout::{Scheme, Shape};
 use braid_wire::Reason;
 
-use crate::common::{Cluster, name, pattern, read_all, shape};
+use crate::common::{Cluster, Times, name, pattern, read_all, shape};
 
 /// Numbers of requests sent since `before`: to the manager, and to drives.
 fn since(client: &Client, before: SentRequests) -> (u64, u64) {
@@ -18,7 +18,9 @@ fn since(client: &Client, before: SentRequests) -> (u64, u64) {
 }
 
 async fn with_volume(shape: Shape) -> (Cluster, Client) {
-    let cluster = Cluster::start_counted(5).await;
+    // No lease is renewed while requests are counted.
+    let times = Times { client_lease_ms: 600_000, ..Times::default() };
+    let cluster = Cluster::start_timed(5, |_| None, times).await;
     let client = cluster.client().await;
     client.volume_create("main", Some(shape), 0).await.expect("a volume");
     (cluster, client)
