@@ -114,16 +114,17 @@ impl AllRecent {
     pub(crate) fn of_handle(self: &Arc<AllRecent>) -> Recent {
         let state = Arc::default();
         let mut handles = self.handles.lock().expect("no holder panics");
-        handles.retain(|handle| handle.strong_count() > 0);
+        // Only when the list would grow: an open does not look at all that are open.
+        if handles.len() == handles.capacity() {
+            handles.retain(|handle| handle.strong_count() > 0);
+        }
         handles.push(Arc::downgrade(&state));
         Recent { state, all: Arc::clone(self) }
     }
 
-    /// A handle keeps another number of bytes now. If all keep too many, others than that one forget, those
-    /// first that have not written for longest. Returns false if that was not enough.
-    fn handle_kept(&self, own: &Arc<Mutex<State>>, before: usize, now: usize) -> bool {
-        self.bytes.fetch_add(now, Ordering::Relaxed);
-        self.bytes.fetch_sub(before, Ordering::Relaxed);
+    /// If all handles keep too many bytes, others than this one forget, those first that have not written for
+    /// longest. Returns false if that was not enough.
+    fn make_room_for(&self, own: &Arc<Mutex<State>>) -> bool {
         if self.bytes.load(Ordering::Relaxed) <= KEPT_BYTES_MAX {
             return true;
         }
@@ -173,19 +174,15 @@ impl Recent {
         let mut state = self.lock();
         let before = state.bytes();
         change(&mut state);
-        let now = state.bytes();
+        // Counted while the state is locked: who makes room takes off what is counted.
+        self.all.bytes.fetch_add(state.bytes(), Ordering::Relaxed);
+        self.all.bytes.fetch_sub(before, Ordering::Relaxed);
         drop(state);
-        // Its stripe is held by the caller: nobody else changes it meanwhile, but for one that forgets.
-        if !self.all.handle_kept(&self.state, before, now) {
-            self.all.bytes.fetch_sub(self.clear(), Ordering::Relaxed);
+        if !self.all.make_room_for(&self.state) {
+            let mut state = self.lock();
+            self.all.bytes.fetch_sub(state.bytes(), Ordering::Relaxed);
+            state.stripes.clear();
         }
-    }
-
-    fn clear(&self) -> usize {
-        let mut state = self.lock();
-        let bytes = state.bytes();
-        state.stripes.clear();
-        bytes
     }
 
     /// Keeps what a write has left in a stripe, beside what is known of it already.
