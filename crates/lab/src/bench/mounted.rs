@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use braid_cli::machine::process::CpuTicks;
 use braid_cli::output::exit::{Doing, Exit, Failure};
-use rustix::fs::{Advice, fadvise};
 use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
@@ -107,15 +106,6 @@ impl Mounted {
         }
         file.sync_all().doing(doing)?;
         Ok(began.elapsed().as_secs_f64())
-    }
-
-    /// Drops the kernel's pages of a file, so that its next read comes from the drives.
-    pub(super) fn forget(&self, name: &str) -> Result<(), Failure> {
-        let doing = || format!("drop the kernel's pages of {name} in the mount");
-        let file = File::open(self.at.join(name)).doing(doing)?;
-        // Only clean pages can be dropped.
-        file.sync_all().doing(doing)?;
-        fadvise(&file, 0, None, Advice::DontNeed).map_err(std::io::Error::from).doing(doing)
     }
 
     /// Reads a file from the beginning, in calls of 1 MiB. Returns the seconds, and the bytes that it had.
