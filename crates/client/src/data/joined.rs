@@ -21,7 +21,7 @@ use crate::data::stripes::{HeldStripes, Stripes, Ticket};
 pub(crate) const JOINED_BYTES_MAX: u64 = 512 << 10;
 
 /// Number of times that a leader lets other tasks run, for those to join whose last joined write has just
-/// ended: about 50 us.
+/// ended: about 50 us. A writer that is alone by now does so once.
 const REJOIN_YIELDS: usize = 32;
 /// Pieces of memory that are kept for the next joined writes, and the most bytes of each.
 const SPARE_MAX: usize = 2;
@@ -42,10 +42,11 @@ struct Waiting {
     /// Several if writes with a gap between were joined when it closed.
     joined: Vec<Arc<Joined>>,
     within: Within,
+    /// All of its parts together.
     range: Range<u64>,
+    /// What each caller writes, in the order in which they came: one after another in `bytes`.
+    parts: Vec<Range<u64>>,
     bytes: Vec<u8>,
-    /// Number of callers.
-    members: usize,
 }
 
 /// Where a joined write may lie.
@@ -95,9 +96,10 @@ pub(crate) struct Taken<'a> {
 }
 
 impl Joins {
-    /// Returns true if a joined write waits there.
-    pub(crate) fn is_waiting(&self, within: &Within) -> bool {
-        self.lock().iter().any(|one| one.within == *within)
+    /// Returns true if a write there should join: one waits, or the last one had several callers, which come
+    /// again at once.
+    pub(crate) fn is_wanted(&self, within: &Within) -> bool {
+        self.last.load(Ordering::Relaxed) > 1 || self.lock().iter().any(|one| one.within == *within)
     }
 
     /// Joins a waiting write whose bytes touch these, or begins one.
@@ -111,13 +113,11 @@ impl Joins {
             // The new bytes may close a gap to others. They go over all that is there: they are the latest.
             while let Some(next) = waiting.iter().position(|next| touches(next, &range)) {
                 let next = waiting.swap_remove(next);
-                one.add(&next.range, &next.bytes);
-                one.members += next.members;
+                one.add(&next.range, next.parts, &next.bytes);
                 one.joined.extend(next.joined);
                 self.give_back(next.bytes);
             }
-            one.add(&range, bytes);
-            one.members += 1;
+            one.add(&range, vec![range.clone()], bytes);
             let joined = Arc::clone(&one.joined[0]);
             waiting.push(one);
             return Member { joins: self, joined, leads: false };
@@ -126,9 +126,9 @@ impl Joins {
         waiting.push(Waiting {
             joined: vec![Arc::clone(&joined)],
             within,
+            parts: vec![range.clone()],
             range,
             bytes: self.memory(bytes),
-            members: 1,
         });
         Member { joins: self, joined, leads: true }
     }
@@ -139,6 +139,27 @@ impl Joins {
         memory.clear();
         memory.extend_from_slice(bytes);
         memory
+    }
+
+    /// The bytes of a write in the order of the file.
+    fn in_order(&self, range: &Range<u64>, parts: &[Range<u64>], bytes: Vec<u8>) -> Vec<u8> {
+        if parts.windows(2).all(|two| two[0].end == two[1].start) {
+            return bytes;
+        }
+        let length =
+            |range: &Range<u64>| usize::try_from(range.end - range.start).expect("a buffer's length");
+        let mut ordered = self.memory(&[]);
+        // All of it is replaced: each part touches another one.
+        ordered.resize(length(range), 0);
+        let mut rest = bytes.as_slice();
+        for part in parts {
+            let (own, after) = rest.split_at(length(part));
+            let at = length(&(range.start..part.start));
+            ordered[at..at + own.len()].copy_from_slice(own);
+            rest = after;
+        }
+        self.give_back(bytes);
+        ordered
     }
 
     fn give_back(&self, memory: Vec<u8>) {
@@ -158,23 +179,11 @@ impl Waiting {
         self.joined.iter().any(|own| Arc::ptr_eq(own, joined))
     }
 
-    /// Adds bytes that touch those that are there.
-    fn add(&mut self, range: &Range<u64>, bytes: &[u8]) {
-        if range.start == self.range.end {
-            self.bytes.extend_from_slice(bytes);
-            self.range.end = range.end;
-            return;
-        }
-        let at = |offset: u64, start: u64| usize::try_from(offset - start).expect("it is part of a buffer");
-        let all = self.range.start.min(range.start)..self.range.end.max(range.end);
-        if all.start < self.range.start {
-            let before = at(self.range.start, all.start);
-            self.bytes.splice(0..0, std::iter::repeat_n(0, before));
-        }
-        self.bytes.resize(at(all.end, all.start), 0);
-        let from = at(range.start, all.start);
-        self.bytes[from..from + bytes.len()].copy_from_slice(bytes);
-        self.range = all;
+    /// Adds parts that touch those that are there.
+    fn add(&mut self, range: &Range<u64>, parts: Vec<Range<u64>>, bytes: &[u8]) {
+        self.range = self.range.start.min(range.start)..self.range.end.max(range.end);
+        self.parts.extend(parts);
+        self.bytes.extend_from_slice(bytes);
     }
 }
 
@@ -187,6 +196,9 @@ impl<'a> Member<'a> {
         stripes_of: impl Fn(&Range<u64>) -> Range<u64>,
     ) -> Turn<'a> {
         let mut ticket = None;
+        if self.leads {
+            self.let_others_join().await;
+        }
         loop {
             // Registered before the checks, so that nothing in between is missed.
             let ended = self.joined.ended.notified();
@@ -202,12 +214,16 @@ impl<'a> Member<'a> {
                 return Turn::Write(taken);
             }
             freed.await;
-            // Callers whose writes have just ended come again at once: their next ones can join.
-            let mut yields = 0;
-            while yields < REJOIN_YIELDS && !self.is_full() {
-                tokio::task::yield_now().await;
-                yields += 1;
-            }
+            self.let_others_join().await;
+        }
+    }
+
+    /// Waits for callers whose writes have just ended: they come again at once, and their next ones can join.
+    async fn let_others_join(&self) {
+        let mut yields = 0;
+        while yields < REJOIN_YIELDS && !self.is_full() {
+            tokio::task::yield_now().await;
+            yields += 1;
         }
     }
 
@@ -216,7 +232,7 @@ impl<'a> Member<'a> {
         let last = self.joins.last.load(Ordering::Relaxed);
         let waiting = self.joins.lock();
         let own = waiting.iter().find(|one| one.is(&self.joined));
-        own.is_none_or(|own| own.members > last)
+        own.is_none_or(|own| own.parts.len() > last)
     }
 
     /// Takes the write, if its stripes are free. Until then its place in their queue is kept.
@@ -231,8 +247,10 @@ impl<'a> Member<'a> {
         let wanted = stripes_of(&waiting[index].range);
         let ticket = ticket.get_or_insert_with(|| stripes.queue(waiting[index].within.segment));
         let held = ticket.hold_now(wanted)?;
-        let Waiting { joined, range, bytes, members, .. } = waiting.remove(index);
-        self.joins.last.store(members, Ordering::Relaxed);
+        let Waiting { joined, range, parts, bytes, .. } = waiting.remove(index);
+        drop(waiting);
+        self.joins.last.store(parts.len(), Ordering::Relaxed);
+        let bytes = self.joins.in_order(&range, &parts, bytes);
         Some(Taken { joins: self.joins, _held: held, range, bytes, joined })
     }
 }
@@ -295,7 +313,7 @@ mod tests {
         let mut second = joins.join(all(), 25..40, &[2; 15]);
         let mut third = joins.join(all(), 15..20, &[3; 5]);
         let mut apart = joins.join(all(), 60..70, &[4; 10]);
-        assert!(joins.is_waiting(&all()) && !joins.is_waiting(&Within { lease: Lease(2), ..all() }));
+        assert!(joins.is_wanted(&all()) && !joins.is_wanted(&Within { lease: Lease(2), ..all() }));
         drop(busy);
         let Turn::Write(taken) = first.turn(&stripes, stripes_of).await else { panic!("the first leads") };
         assert_eq!(taken.range, 15..40);
@@ -336,6 +354,26 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn after_a_joined_write_the_first_waits_for_the_others() {
+        let stripes = Stripes::default();
+        let joins = Joins::default();
+        let mut first = joins.join(all(), 20..30, &[1; 10]);
+        let _second = joins.join(all(), 30..40, &[2; 10]);
+        let Turn::Write(taken) = first.turn(&stripes, stripes_of).await else { panic!("the first leads") };
+        taken.done();
+        assert!(joins.is_wanted(&all()), "both come again");
+        // No stripe is held, and yet what comes a little later is written with it.
+        let mut third = joins.join(all(), 50..60, &[3; 10]);
+        let lead = async {
+            let Turn::Write(taken) = third.turn(&stripes, stripes_of).await else { panic!("it leads") };
+            assert_eq!((taken.range.clone(), taken.bytes.len()), (40..60, 20));
+        };
+        let mut fourth = None;
+        let follow = async { fourth = Some(joins.join(all(), 40..50, &[4; 10])) };
+        tokio::join!(lead, follow);
+    }
+
+    #[tokio::test]
     async fn when_one_gives_up_nothing_of_it_is_written_and_the_others_go_again() {
         let stripes = Stripes::default();
         let joins = Joins::default();
@@ -350,7 +388,7 @@ mod tests {
                 &mut first
             };
             assert!(matches!(stays.turn(&stripes, stripes_of).await, Turn::Ended(false)));
-            assert!(!joins.is_waiting(&all()));
+            assert!(!joins.is_wanted(&all()));
         }
         // A write that has its stripes is made, or fails, for all.
         let mut first = joins.join(all(), 20..30, &[1; 10]);

@@ -148,7 +148,7 @@ impl Handle {
             return self.write_stripes(side, view, chunk, body, data).await;
         }
         let within = Within { lease: view.lease, segment, bytes: self.set_around(view, chunk) };
-        if !side.joins.is_waiting(&within)
+        if !side.joins.is_wanted(&within)
             && let Some(_held) = side.stripes.hold_now(segment, stripes)
         {
             return self.write_stripes(side, view, chunk, body, data).await;
