@@ -5,7 +5,7 @@ use braid_draw::{Anchor, Axis, Drawing, INK, goal_colour};
 use crate::conditions::Conditions;
 use crate::report::Spread;
 
-const WIDTH: f64 = 1120.0;
+const WIDTH: f64 = 1180.0;
 const LABELS_END: f64 = 500.0;
 const AXIS: (f64, f64) = (520.0, 880.0);
 const TOP: f64 = 100.0;
