@@ -44,7 +44,7 @@ struct Waiting {
     within: Within,
     /// All of its parts together.
     range: Range<u64>,
-    /// What each caller writes, in the order in which they came: one after another in `bytes`.
+    /// The range of each caller, in the order in which they came: so their bytes follow in `bytes`.
     parts: Vec<Range<u64>>,
     bytes: Vec<u8>,
 }
