@@ -7,6 +7,7 @@ use braid_layout::{ClusterId, DriveId, PartitionId};
 use braid_transport::Credentials;
 use braid_wire::authorise::FormerKey;
 use braid_wire::capability::Key;
+use braid_wire::token::Pin;
 
 /// Maximum number of cached working keys; a full cache is emptied.
 const KEYS_KEPT: usize = 64;
@@ -48,9 +49,9 @@ impl MasterKey {
         MasterKey { former, ..self.clone() }
     }
 
-    /// Credentials with which a drive of this key proves itself to the manager.
-    pub(crate) fn credentials(&self, cluster: ClusterId, drive: DriveId) -> Credentials {
-        Credentials::of_drive(cluster, drive, self.number, &self.key)
+    /// Credentials with which a drive of this key proves itself to the manager, whose CA has this pin.
+    pub(crate) fn credentials(&self, cluster: ClusterId, pin: Pin, drive: DriveId) -> Credentials {
+        Credentials::of_drive(cluster, pin, drive, self.number, &self.key)
     }
 
     /// True if the manager has yet to say when capabilities made with the former key end.
@@ -78,8 +79,8 @@ struct Working {
 }
 
 impl Keys {
-    pub(crate) fn new(cluster: ClusterId, drive: DriveId, master: &MasterKey) -> Keys {
-        Keys { credentials: master.credentials(cluster, drive), ring: RwLock::new(Ring::of(drive, master)) }
+    pub(crate) fn new(cluster: ClusterId, pin: Pin, drive: DriveId, master: &MasterKey) -> Keys {
+        Keys { credentials: master.credentials(cluster, pin, drive), ring: RwLock::new(Ring::of(drive, master)) }
     }
 
     /// Credentials for sessions of this process. All copies are turned with the key.
