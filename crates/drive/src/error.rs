@@ -38,8 +38,8 @@ pub enum DriveError {
         "{0} holds no drive: to make one, give a join token (the manager's directory has it in join.token)"
     )]
     NoToken(PathBuf),
-    /// The drive joined before managers had certificates, or its file was changed: it does not know its cluster's
-    /// certificate authority.
+    /// The drive joined before managers had certificates, or its file was changed: it does not know its
+    /// cluster's certificate authority.
     #[error(
         "{0} does not say which certificate authority its cluster has: start the drive once with the manager's join.token \
          (--token-file); it keeps its identity and its contents"

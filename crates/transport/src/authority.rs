@@ -2,8 +2,9 @@
 //!
 //! The CA is a key of Ed25519 and a certificate that it signed itself. Peers know it by the SHA-256 of that
 //! certificate ([`Authority::pin`]) and by nothing else, so it carries no name and never expires. A manager's
-//! certificate lasts [`CERTIFICATE_S`], with a key of its own that is never stored; a new one is made when half
-//! of that time is over ([`is_due`]). Nothing here reads a clock: the time is handed in, in seconds since 1970.
+//! certificate lasts [`CERTIFICATE_S`], with a key of its own that is never stored; a new one is made when
+//! half of that time is over ([`is_due`]). Nothing here reads a clock: the time is handed in, in seconds
+//! since 1970.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,8 +17,8 @@ use rcgen::{
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
-/// Name for which a manager's certificate is valid. It tells roles apart; which cluster's manager it is, the CA
-/// tells.
+/// Name for which a manager's certificate is valid. It tells roles apart; which cluster's manager it is, the
+/// CA tells.
 pub(crate) const MANAGER_NAME: &str = "manager.braid";
 /// Time for which a manager's certificate is valid, in seconds: 7 days.
 pub const CERTIFICATE_S: u64 = 7 * 24 * 3600;

@@ -226,8 +226,8 @@ impl fmt::Display for Versions {
 }
 
 impl TransportError {
-    /// Turns an I/O error into an error of this crate; a closed connection is a variant of its own, and so are
-    /// bytes that TLS found to be changed.
+    /// Turns an I/O error into an error of this crate; a closed connection is a variant of its own, and so
+    /// are bytes that TLS found to be changed.
     pub(crate) fn io(address: &str, source: io::Error) -> TransportError {
         if let Some(changed) = source.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
             let what = format!("TLS: {changed}");

@@ -364,8 +364,8 @@ impl Receiver {
 }
 
 impl Detached {
-    /// Does `work` on the connection within `wait`, which `what` names in the error. An unauthenticated peer's
-    /// work ends at its deadline too, or when its slot goes to another.
+    /// Does `work` on the connection within `wait`, which `what` names in the error. An unauthenticated
+    /// peer's work ends at its deadline too, or when its slot goes to another.
     pub(crate) async fn within<T>(
         &self,
         wait: Duration,

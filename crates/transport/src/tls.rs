@@ -2,12 +2,12 @@
 //!
 //! The accepting side says its Hello in the clear, so that any two builds can find out what they have in
 //! common. All that follows is in TLS: there is no setting without it. Of real sockets a session comes from
-//! [`Secured`] only; the sockets of a simulated host are memory of one process, and stay as they are. No binary
-//! has those.
+//! [`Secured`] only; the sockets of a simulated host are memory of one process, and stay as they are. No
+//! binary has those.
 //!
-//! The manager shows its certificate and its CA's. The asker compares the CA's hash with its [`Pin`] before it
-//! sends anything of its own. The asker shows no certificate: it proves a secret, as the manager then does too,
-//! and both proofs are tied to the session ([`Secured::binding`]).
+//! The manager shows its certificate and its CA's. The asker compares the CA's hash with its [`Pin`] before
+//! it sends anything of its own. The asker shows no certificate: it proves a secret, as the manager then does
+//! too, and both proofs are tied to the session ([`Secured::binding`]).
 //!
 //! Sessions are not resumed: they last long, and a handshake costs less than a millisecond.
 
@@ -123,7 +123,8 @@ impl Secured {
     }
 }
 
-/// Runs a handshake on the socket of the two halves, within `wait`, and the bounds of an unauthenticated peer.
+/// Runs a handshake on the socket of the two halves, within `wait`, and the bounds of an unauthenticated
+/// peer.
 async fn secure(
     sender: Sender,
     receiver: Receiver,

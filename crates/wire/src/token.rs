@@ -1,8 +1,8 @@
 //! Tokens: how clients and drives prove to the manager that they belong to the cluster.
 //!
-//! A token is text: `braid-KIND-CLUSTER-SECRET-CA`, where KIND is `client` or `join`, CLUSTER 32, SECRET and CA
-//! 64 hex digits. The secret never crosses the wire: each side proves that it knows it by an HMAC over both
-//! sides' nonces. CA is the [`Pin`] by which the manager is known before anything is proved to it.
+//! A token is text: `braid-KIND-CLUSTER-SECRET-CA`, where KIND is `client` or `join`, CLUSTER 32, SECRET and
+//! CA 64 hex digits. The secret never crosses the wire: each side proves that it knows it by an HMAC over
+//! both sides' nonces. CA is the [`Pin`] by which the manager is known before anything is proved to it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -25,8 +25,8 @@ choice! {
     }
 }
 
-/// The SHA-256 of the certificate of a cluster's certificate authority: who has it knows the cluster's manager
-/// by the certificate that it shows.
+/// The SHA-256 of the certificate of a cluster's certificate authority: who has it knows the cluster's
+/// manager by the certificate that it shows.
 pub type Pin = [u8; 32];
 
 /// The pin of a certificate authority, from its certificate in DER.

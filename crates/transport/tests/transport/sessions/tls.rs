@@ -227,8 +227,8 @@ async fn a_handshake_may_be_cut_at_any_byte() {
     }
 }
 
-/// Somebody in the middle has a certificate of the authority (say, stolen), reads both sessions and passes the
-/// proof on.
+/// Somebody in the middle has a certificate of the authority (say, stolen), reads both sessions and passes
+/// the proof on.
 #[tokio::test]
 async fn a_proof_that_is_relayed_proves_nothing() {
     let (real, _ends) = manager(identity(), limits()).await;
