@@ -364,7 +364,9 @@ fn manager_words(address: &str, source: &TransportError) -> String {
             "the manager at {address} cannot be understood: {source}. Look at the network between here and there: it \
              changes bytes on their way"
         ),
-        TransportError::WrongPeer { mismatch: Mismatch::Version { .. } | Mismatch::Authority { .. }, .. }
+        TransportError::WrongPeer {
+            mismatch: Mismatch::Version { .. } | Mismatch::Authority { .. }, ..
+        }
         | TransportError::Tls { .. } => {
             format!("the manager at {address} cannot be talked to: {source}")
         }

@@ -145,7 +145,9 @@ pub enum DriveError {
 /// Advice on a failed join, to be appended to the error's text; empty where the error says enough itself.
 fn remedy(error: &TransportError) -> &'static str {
     match error {
-        TransportError::WrongPeer { mismatch: Mismatch::Cluster { .. } | Mismatch::Authority { .. }, .. } => {
+        TransportError::WrongPeer {
+            mismatch: Mismatch::Cluster { .. } | Mismatch::Authority { .. }, ..
+        } => {
             "; give the join token of the cluster whose manager this is, or the address of the token's manager"
         }
         TransportError::Refused { .. } | TransportError::Connect { .. } | TransportError::Timeout { .. } => {

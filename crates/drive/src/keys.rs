@@ -80,7 +80,10 @@ struct Working {
 
 impl Keys {
     pub(crate) fn new(cluster: ClusterId, pin: Pin, drive: DriveId, master: &MasterKey) -> Keys {
-        Keys { credentials: master.credentials(cluster, pin, drive), ring: RwLock::new(Ring::of(drive, master)) }
+        Keys {
+            credentials: master.credentials(cluster, pin, drive),
+            ring: RwLock::new(Ring::of(drive, master)),
+        }
     }
 
     /// Credentials for sessions of this process. All copies are turned with the key.

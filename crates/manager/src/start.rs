@@ -16,7 +16,9 @@ use braid_layout::{ClientId, ClusterId, DriveId, FileId, LockSession};
 use braid_meta::records::db::Db;
 use braid_meta::records::inodes::has_untold;
 use braid_meta::records::kv::Kv;
-use braid_meta::records::schema::{AuthorityRecord, ClusterRecord, DriveRecord, ReservationRecord, key, table};
+use braid_meta::records::schema::{
+    AuthorityRecord, ClusterRecord, DriveRecord, ReservationRecord, key, table,
+};
 use braid_meta::records::tx::Tx;
 use braid_meta::records::upgrade::upgrade;
 use braid_meta::rules::drives::{DriveTable, margin_ms};
@@ -185,8 +187,19 @@ pub async fn start(
     let first = db.clone();
     let speak_ms = u64::from(config.lease_ms) + margin_ms(u64::from(config.lease_ms));
     let opened = host::spawn_blocking(move || open_state(&first, speak_ms)).await;
-    let Opened { cluster, authority, term, mark, changes, clock, drives, older, restored, was_watched, sessions } =
-        opened.map_err(|error| failed(&error))??;
+    let Opened {
+        cluster,
+        authority,
+        term,
+        mark,
+        changes,
+        clock,
+        drives,
+        older,
+        restored,
+        was_watched,
+        sessions,
+    } = opened.map_err(|error| failed(&error))??;
     // Leases of earlier managers lapse one lease after this start. The very first manager has no predecessor.
     let promised_ms = if term == 1 { 0 } else { clock.now_ms() };
     let leadership = first_leadership(restored, older, drives, clock.now_ms());

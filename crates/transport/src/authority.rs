@@ -89,7 +89,7 @@ impl fmt::Debug for Authority {
 
 /// Returns true if a certificate that was made at `made_s` is to be replaced at `now_s`: half of its time is
 /// over, or the clock was set back to before it.
-pub fn is_due(made_s: u64, now_s: u64) -> bool {
+pub(crate) fn is_due(made_s: u64, now_s: u64) -> bool {
     now_s.checked_sub(made_s).is_none_or(|age_s| age_s >= CERTIFICATE_S / 2)
 }
 

@@ -222,9 +222,8 @@ impl ServerCertVerifier for Verifier {
         let mut roots = RootCertStore::empty();
         roots.add(authority.clone().into_owned())?;
         let parsed = ParsedCertificate::try_from(certificate)?;
-        let check = |now| {
-            verify_server_cert_signed_by_trust_anchor(&parsed, &roots, &[], now, self.algorithms.all)
-        };
+        let check =
+            |now| verify_server_cert_signed_by_trust_anchor(&parsed, &roots, &[], now, self.algorithms.all);
         let seconds = Duration::from_secs(now.as_secs());
         match check(now) {
             Err(rustls::Error::InvalidCertificate(

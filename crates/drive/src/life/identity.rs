@@ -14,8 +14,8 @@ use braid_layout::{ClusterId, DriveId};
 use braid_store::disk::private;
 use braid_transport::process;
 use braid_wire::Key;
-use braid_wire::token::Pin;
 use braid_wire::control::StateMark;
+use braid_wire::token::Pin;
 use serde::{Deserialize, Serialize};
 
 use crate::error::DriveError;

@@ -84,7 +84,8 @@ async fn conversation(core: &Arc<Core>, stream: Stream) -> Result<(), TransportE
     let place_for = |asker: &Authenticate| core.session_slots.place(visitor, asker);
     let secret_of = |asker: &Authenticate| secret_of(core, asker);
     let identity = core.trust.identity();
-    let mut peer = ControlPeer::accept(stream, identity, &hello, || core.head(), secret_of, place_for).await?;
+    let mut peer =
+        ControlPeer::accept(stream, identity, &hello, || core.head(), secret_of, place_for).await?;
     let caller = match peer.standing {
         Standing::Client => Caller::Client,
         Standing::Drive => Caller::Drive(peer.drive),

@@ -45,7 +45,8 @@ pub(crate) fn on_record(tx: &mut Tx) -> Result<Option<AuthorityRecord>, Refusal>
 impl Trust {
     /// The authority of this record, and a fresh certificate.
     pub(crate) fn of(record: Option<&AuthorityRecord>) -> Result<Trust, Refusal> {
-        let authority = record.map(|record| Authority::of_record(&record.key, &record.certificate)).transpose();
+        let authority =
+            record.map(|record| Authority::of_record(&record.key, &record.certificate)).transpose();
         let authority = authority.map_err(|error| {
             let detail = format!("{error}: restore a backup of the state (braid manager restore)");
             Refusal::new(Reason::Medium, detail)
@@ -79,6 +80,8 @@ impl Trust {
     }
 
     fn renew_if_due(&self) -> bool {
-        self.authority.as_ref().is_some_and(|authority| self.identity.renew_if_due(authority, wall_ms() / 1000))
+        self.authority
+            .as_ref()
+            .is_some_and(|authority| self.identity.renew_if_due(authority, wall_ms() / 1000))
     }
 }

@@ -17,7 +17,7 @@ use braid_wire::seal::ReplySeal;
 use braid_wire::token::{Standing, Token};
 use braid_wire::{FrameHeader, Reason, Refusal, Wire};
 use common::*;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// A version that this build does not speak.
 const OTHER_VERSION: u16 = WIRE_VERSION + 1;
@@ -227,7 +227,9 @@ async fn manager() -> String {
                 let places = ConnectionSlots::new(Bounds::new(8, 8), GivesWay::Idle);
                 let holder = stream.holder().unwrap();
                 let place = |_: &_| Ok(places.take(holder, Origin::Here).unwrap());
-                let accepted = ControlPeer::accept(stream, &identity(), &hello, head, |_| Ok(token().secret), place).await;
+                let accepted =
+                    ControlPeer::accept(stream, &identity(), &hello, head, |_| Ok(token().secret), place)
+                        .await;
                 let Ok(mut peer) = accepted else { return };
                 while let Ok(Some(asked)) = peer.next(head).await {
                     let reply = match asked.request {
@@ -266,7 +268,8 @@ async fn a_session_that_rests_gives_its_place_to_another() {
     let head = || ControlHead { term: 3, now_ms: 99 };
     let place = |_: &_| Ok(places.take(holder, Origin::Here).unwrap());
     let hello = hello(PeerRole::Manager);
-    let mut peer = ControlPeer::accept(stream, &identity(), &hello, head, |_| Ok(token().secret), place).await.unwrap();
+    let mut peer =
+        ControlPeer::accept(stream, &identity(), &hello, head, |_| Ok(token().secret), place).await.unwrap();
     peer.next(head).await.unwrap().unwrap();
     assert!(places.take(holder, Origin::Here).is_none(), "it is being answered");
     peer.rest();
@@ -391,7 +394,8 @@ async fn answered_with(answer: Vec<u8>) -> TransportError {
         let (header, body) = receiver.frame().await.unwrap().unwrap();
         let mut arguments = body.as_slice();
         RequestHead::take(&mut arguments).unwrap();
-        let Ok(ControlRequest::Authenticate(asked)) = ControlRequest::from_body(header.kind, arguments) else {
+        let Ok(ControlRequest::Authenticate(asked)) = ControlRequest::from_body(header.kind, arguments)
+        else {
             panic!("the first request is the proof");
         };
         let proof = Token::manager_proof(&token().secret, &binding, &asked.nonce);

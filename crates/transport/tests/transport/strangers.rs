@@ -6,8 +6,8 @@ use braid_layout::{
     ClientId, ClusterId, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, version::Lease,
 };
 use braid_transport::{
-    Authority, Bounds, Capacity, ConnectionSlots, ControlPeer, ControlSession, DriveSession, GivesWay, Limits, Listener,
-    Origin, Receiver, STRANGER_BODY_BYTES_MAX, Sender, ServerIdentity, TransportError,
+    Authority, Bounds, Capacity, ConnectionSlots, ControlPeer, ControlSession, DriveSession, GivesWay,
+    Limits, Listener, Origin, Receiver, STRANGER_BODY_BYTES_MAX, Sender, ServerIdentity, TransportError,
     challenge,
 };
 use braid_wire::authorise::{Scene, authorise};

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use braid_layout::version::Lease;
 use braid_layout::{ClusterId, ColumnMask, DriveId, FileId, HolderId, OperationNumber};
 use braid_transport::{
-    Asked, Authority, Bounds, ConnectionSlots, ControlPeer, GivesWay, Listener, Origin, ServerIdentity, challenge,
+    Asked, Authority, Bounds, ConnectionSlots, ControlPeer, GivesWay, Listener, Origin, ServerIdentity,
+    challenge,
 };
 use braid_wire::Key;
 use braid_wire::capability::DataDirection;

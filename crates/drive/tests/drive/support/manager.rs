@@ -159,7 +159,8 @@ async fn serve(stream: Stream, state: Arc<Mutex<ManagerState>>) {
     let places = ConnectionSlots::new(Bounds::new(1, 1), GivesWay::Idle);
     let holder = stream.holder().unwrap();
     let place_for = |_: &Authenticate| Ok(places.take(holder, Origin::Here).unwrap());
-    let accepted = ControlPeer::accept(stream, &identity, &hello, || head(&state), secret_of, place_for).await;
+    let accepted =
+        ControlPeer::accept(stream, &identity, &hello, || head(&state), secret_of, place_for).await;
     let Ok(mut peer) = accepted else { return };
     while let Ok(Some(Asked { number, request, .. })) = peer.next(|| head(&state)).await {
         let reply = match request {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use braid_layout::DriveId;
 use braid_transport::{
-    Authority, Bounds, CERTIFICATE_S, Capacity, ConnectionSlots, ControlPeer, ControlSession, GivesWay, Limits,
-    Listener, Mismatch, Origin, PinText, Secured, ServerIdentity, TransportError, challenge,
+    Authority, Bounds, CERTIFICATE_S, Capacity, ConnectionSlots, ControlPeer, ControlSession, GivesWay,
+    Limits, Listener, Mismatch, Origin, PinText, Secured, ServerIdentity, TransportError, challenge,
 };
 use braid_wire::capability::Key;
 use braid_wire::control::{
@@ -115,7 +115,10 @@ async fn a_certificate_that_the_authority_did_not_sign_is_refused() {
     assert_eq!(forger.pin(), authority().pin());
     let (address, _ends) = manager(ServerIdentity::of(&forger, now_s()), limits()).await;
     let error = connected(&address).await.unwrap_err();
-    assert!(matches!(error, TransportError::Tls { .. }) && error.to_string().contains("manager's place"), "{error}");
+    assert!(
+        matches!(error, TransportError::Tls { .. }) && error.to_string().contains("manager's place"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -309,7 +312,8 @@ async fn what_is_asked_is_not_seen_on_the_way() {
     let (real, _ends) = manager(identity(), limits()).await;
     let (address, seen) = recorder(real).await;
     let mut session = connected(&address).await.unwrap();
-    let lookup = ControlRequest::from(Lookup { at: NamePlace::of("main", NAME), follow: false, watch: false });
+    let lookup =
+        ControlRequest::from(Lookup { at: NamePlace::of("main", NAME), follow: false, watch: false });
     let mut plain = Vec::new();
     lookup.put_body(&mut plain);
     let has = |bytes: &[u8], part: &[u8]| bytes.windows(part.len()).any(|window| window == part);
