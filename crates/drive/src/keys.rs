@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn the_former_key_holds_until_the_manager_has_said_when_it_ends_and_then_until_then() {
         let first = MasterKey::first(Key::new([1; 32]));
-        let keys = Keys::new(ClusterId(1), DRIVE, &first);
+        let keys = Keys::new(ClusterId(1), [0; 32], DRIVE, &first);
         assert_eq!(state(&keys, Some(5)), (1, false, false));
         let turned = first.turned(&[7; 32]);
         assert!(turned.is_open_ended());
@@ -180,7 +180,7 @@ mod tests {
     fn the_working_keys_are_those_of_each_master_key() {
         let first = MasterKey::first(Key::new([1; 32]));
         let turned = first.turned(&[7; 32]);
-        let keys = Keys::new(ClusterId(1), DRIVE, &turned);
+        let keys = Keys::new(ClusterId(1), [0; 32], DRIVE, &turned);
         let of = |master: &MasterKey| master.key.drive_key(DRIVE).partition_key(PARTITION).working_key(1);
         for _ in 0..2 {
             keys.with(Some(0), &|_| Some(1), |_, present, former| {
