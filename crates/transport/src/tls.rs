@@ -100,7 +100,8 @@ impl Secured {
         let name = ServerName::try_from(MANAGER_NAME).expect("the name is one of the domain system");
         let shake = async |socket: TcpStream| connector.connect(name, socket).await.map(TlsStream::Client);
         let asked = |address: &str, error: io::Error| asker_error(address, pin, error);
-        secure(sender, receiver, wait, shake, asked).await
+        // Boxed: a handshake's state is large, and every caller's future would contain it.
+        Box::pin(secure(sender, receiver, wait, shake, asked)).await
     }
 
     /// Begins TLS on a connection on which this side has said its Hello and the other side is to begin.
@@ -111,7 +112,7 @@ impl Secured {
             Some(config) => TlsAcceptor::from(config).accept(socket).await.map(TlsStream::Server),
             None => Err(io::Error::other("this manager has no certificate")),
         };
-        secure(sender, receiver, wait, shake, manager_error).await
+        Box::pin(secure(sender, receiver, wait, shake, manager_error)).await
     }
 
     /// The binding of the session whose first frame was this hello.
