@@ -22,7 +22,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 pub(crate) const MANAGER_NAME: &str = "manager.braid";
 /// Time for which a manager's certificate is valid, in seconds: 7 days.
 pub const CERTIFICATE_S: u64 = 7 * 24 * 3600;
-/// What stands before the 32 bytes of an Ed25519 key in PKCS #8 (RFC 8410, section 7).
+/// The bytes before the 32 of an Ed25519 key in PKCS #8 (RFC 8410, section 7).
 const PKCS8_HEAD: [u8; 16] =
     [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
 
