@@ -316,7 +316,7 @@ impl Identity {
             format: FORMAT,
             release: Some(RELEASE.to_owned()),
             cluster: self.cluster.to_string(),
-            ca: self.ca.as_ref().map(|pin| bytes_to_hex(pin)),
+            ca: self.ca.as_ref().map(bytes_to_hex),
             drive: self.drive.to_string(),
             name: self.name.clone(),
             manager: self.manager.clone(),
