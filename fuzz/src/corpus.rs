@@ -69,7 +69,12 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
         "hello" => vec![golden("head-Hello.txt"), golden("head-HelloRefused.txt")],
         "authority" => vec![golden("head-Authority.txt")],
         "token" => [Standing::Client, Standing::Join]
-            .map(|standing| Token { standing, cluster: ClusterId(0xc), secret: Key::new([0xa5; 32]) })
+            .map(|standing| Token {
+                standing,
+                cluster: ClusterId(0xc),
+                secret: Key::new([0xa5; 32]),
+                pin: [0x5a; 32],
+            })
             .map(|token| token.to_string().into_bytes())
             .to_vec(),
         "store_record" => records(),

@@ -265,7 +265,8 @@ mod tests {
 
     #[test]
     fn an_analysed_client_waits_for_the_same_credit() {
-        let token = Token { standing: Standing::Client, cluster: ClusterId(1), secret: Key::new([7; 32]) };
+        let secret = Key::new([7; 32]);
+        let token = Token { standing: Standing::Client, cluster: ClusterId(1), secret, pin: [0; 32] };
         let config = Config::new("", token);
         let recorded = |config: &Config| {
             let paths = Paths::new(config);

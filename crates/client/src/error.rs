@@ -295,7 +295,9 @@ fn transport_kind(error: &TransportError) -> Kind {
     match error {
         TransportError::Refusal(refusal) => reason_kind(refusal.reason),
         TransportError::WrongPeer { mismatch: Mismatch::Version { .. }, .. } => Kind::Unavailable,
-        TransportError::Forged { .. } | TransportError::WrongPeer { .. } => Kind::Permission,
+        TransportError::Forged { .. } | TransportError::WrongPeer { .. } | TransportError::Tls { .. } => {
+            Kind::Permission
+        }
         error if error.is_misbehaviour() => Kind::Internal,
         _ => Kind::Unavailable,
     }
@@ -362,7 +364,10 @@ fn manager_words(address: &str, source: &TransportError) -> String {
             "the manager at {address} cannot be understood: {source}. Look at the network between here and there: it \
              changes bytes on their way"
         ),
-        TransportError::WrongPeer { mismatch: Mismatch::Version { .. }, .. } => {
+        TransportError::WrongPeer {
+            mismatch: Mismatch::Version { .. } | Mismatch::Authority { .. }, ..
+        }
+        | TransportError::Tls { .. } => {
             format!("the manager at {address} cannot be talked to: {source}")
         }
         source => {

@@ -38,6 +38,13 @@ pub enum DriveError {
         "{0} holds no drive: to make one, give a join token (the manager's directory has it in join.token)"
     )]
     NoToken(PathBuf),
+    /// The drive joined before managers had certificates, or its file was changed: it does not know its
+    /// cluster's certificate authority.
+    #[error(
+        "{0} does not say which certificate authority its cluster has: start the drive once with the manager's join.token \
+         (--token-file); it keeps its identity and its contents"
+    )]
+    NoAuthority(PathBuf),
     /// A client's token cannot join a drive.
     #[error("a drive joins with a join token; this is a client token")]
     NotAJoinToken,
@@ -138,7 +145,9 @@ pub enum DriveError {
 /// Advice on a failed join, to be appended to the error's text; empty where the error says enough itself.
 fn remedy(error: &TransportError) -> &'static str {
     match error {
-        TransportError::WrongPeer { mismatch: Mismatch::Cluster { .. }, .. } => {
+        TransportError::WrongPeer {
+            mismatch: Mismatch::Cluster { .. } | Mismatch::Authority { .. }, ..
+        } => {
             "; give the join token of the cluster whose manager this is, or the address of the token's manager"
         }
         TransportError::Refused { .. } | TransportError::Connect { .. } | TransportError::Timeout { .. } => {

@@ -7,6 +7,7 @@ use braid_layout::{ClusterId, DriveId, PartitionId};
 use braid_transport::Credentials;
 use braid_wire::authorise::FormerKey;
 use braid_wire::capability::Key;
+use braid_wire::token::Pin;
 
 /// Maximum number of cached working keys; a full cache is emptied.
 const KEYS_KEPT: usize = 64;
@@ -48,9 +49,9 @@ impl MasterKey {
         MasterKey { former, ..self.clone() }
     }
 
-    /// Credentials with which a drive of this key proves itself to the manager.
-    pub(crate) fn credentials(&self, cluster: ClusterId, drive: DriveId) -> Credentials {
-        Credentials::of_drive(cluster, drive, self.number, &self.key)
+    /// Credentials with which a drive of this key proves itself to the manager, whose CA has this pin.
+    pub(crate) fn credentials(&self, cluster: ClusterId, pin: Pin, drive: DriveId) -> Credentials {
+        Credentials::of_drive(cluster, pin, drive, self.number, &self.key)
     }
 
     /// True if the manager has yet to say when capabilities made with the former key end.
@@ -78,8 +79,11 @@ struct Working {
 }
 
 impl Keys {
-    pub(crate) fn new(cluster: ClusterId, drive: DriveId, master: &MasterKey) -> Keys {
-        Keys { credentials: master.credentials(cluster, drive), ring: RwLock::new(Ring::of(drive, master)) }
+    pub(crate) fn new(cluster: ClusterId, pin: Pin, drive: DriveId, master: &MasterKey) -> Keys {
+        Keys {
+            credentials: master.credentials(cluster, pin, drive),
+            ring: RwLock::new(Ring::of(drive, master)),
+        }
     }
 
     /// Credentials for sessions of this process. All copies are turned with the key.
@@ -158,7 +162,7 @@ mod tests {
     #[test]
     fn the_former_key_holds_until_the_manager_has_said_when_it_ends_and_then_until_then() {
         let first = MasterKey::first(Key::new([1; 32]));
-        let keys = Keys::new(ClusterId(1), DRIVE, &first);
+        let keys = Keys::new(ClusterId(1), [0; 32], DRIVE, &first);
         assert_eq!(state(&keys, Some(5)), (1, false, false));
         let turned = first.turned(&[7; 32]);
         assert!(turned.is_open_ended());
@@ -176,7 +180,7 @@ mod tests {
     fn the_working_keys_are_those_of_each_master_key() {
         let first = MasterKey::first(Key::new([1; 32]));
         let turned = first.turned(&[7; 32]);
-        let keys = Keys::new(ClusterId(1), DRIVE, &turned);
+        let keys = Keys::new(ClusterId(1), [0; 32], DRIVE, &turned);
         let of = |master: &MasterKey| master.key.drive_key(DRIVE).partition_key(PARTITION).working_key(1);
         for _ in 0..2 {
             keys.with(Some(0), &|_| Some(1), |_, present, former| {

@@ -50,6 +50,7 @@ use crate::drive_calls::DriveCalls;
 use crate::rates::books::Books;
 use crate::sessions::lock_table::Locking;
 use crate::sessions::session_slots::SessionSlots;
+use crate::sessions::trust::Trust;
 use crate::time::ManagerClock;
 use crate::together::Together;
 
@@ -76,6 +77,8 @@ pub struct Core {
     pub clock: ManagerClock,
     /// Identity and secrets of the cluster.
     pub cluster: ClusterRecord,
+    /// The cluster's certificate authority, and this manager's certificate.
+    pub trust: Trust,
     /// Term of this manager, and the term's mark. Both change only while a restored state is compared.
     pub(crate) term: Mutex<(u64, u64)>,
     /// Changes made to the state, over all terms.

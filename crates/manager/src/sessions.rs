@@ -14,3 +14,4 @@ pub mod serve;
 pub mod session_slots;
 pub(crate) mod sisters;
 pub(crate) mod status;
+pub mod trust;

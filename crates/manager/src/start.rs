@@ -16,7 +16,9 @@ use braid_layout::{ClientId, ClusterId, DriveId, FileId, LockSession};
 use braid_meta::records::db::Db;
 use braid_meta::records::inodes::has_untold;
 use braid_meta::records::kv::Kv;
-use braid_meta::records::schema::{ClusterRecord, DriveRecord, ReservationRecord, key, table};
+use braid_meta::records::schema::{
+    AuthorityRecord, ClusterRecord, DriveRecord, ReservationRecord, key, table,
+};
 use braid_meta::records::tx::Tx;
 use braid_meta::records::upgrade::upgrade;
 use braid_meta::rules::drives::{DriveTable, margin_ms};
@@ -49,6 +51,7 @@ use crate::restore::terms::{RESTORED_LATER_MS, begin_term, random};
 use crate::sessions::lock_table::Locking;
 use crate::sessions::serve::serve;
 use crate::sessions::session_slots::SessionSlots;
+use crate::sessions::trust::{self, Trust};
 use crate::sessions::{callbacks, locking};
 use crate::sweep::{extend_time, sweep};
 use crate::time::ManagerClock;
@@ -184,8 +187,19 @@ pub async fn start(
     let first = db.clone();
     let speak_ms = u64::from(config.lease_ms) + margin_ms(u64::from(config.lease_ms));
     let opened = host::spawn_blocking(move || open_state(&first, speak_ms)).await;
-    let Opened { cluster, term, mark, changes, clock, drives, older, restored, was_watched, sessions } =
-        opened.map_err(|error| failed(&error))??;
+    let Opened {
+        cluster,
+        authority,
+        term,
+        mark,
+        changes,
+        clock,
+        drives,
+        older,
+        restored,
+        was_watched,
+        sessions,
+    } = opened.map_err(|error| failed(&error))??;
     // Leases of earlier managers lapse one lease after this start. The very first manager has no predecessor.
     let promised_ms = if term == 1 { 0 } else { clock.now_ms() };
     let leadership = first_leadership(restored, older, drives, clock.now_ms());
@@ -194,6 +208,7 @@ pub async fn start(
         session_slots,
         db,
         cluster,
+        trust: Trust::of(authority.as_ref())?,
         term: Mutex::new((term, mark)),
         changes: AtomicU64::new(changes),
         leadership: Mutex::new(leadership),
@@ -293,8 +308,8 @@ fn first_leadership(restored: bool, older: bool, drives: usize, now_ms: u64) -> 
 pub fn ready(core: &Core, listener: &Listener) -> Ready {
     Ready {
         address: listener.local_address().to_string(),
-        client_token: token(&core.cluster, Standing::Client),
-        join_token: token(&core.cluster, Standing::Join),
+        client_token: token(core, Standing::Client),
+        join_token: token(core, Standing::Join),
         cluster: core.cluster.cluster,
     }
 }
@@ -302,6 +317,7 @@ pub fn ready(core: &Core, listener: &Listener) -> Ready {
 /// A state whose new term has begun.
 struct Opened {
     cluster: ClusterRecord,
+    authority: Option<AuthorityRecord>,
     term: u64,
     mark: u64,
     changes: u64,
@@ -346,11 +362,24 @@ fn open_state(db: &Db, speak_ms: u64) -> Result<Opened, Refusal> {
                 fresh
             }
         };
+        let authority = trust::on_record(tx)?;
         let drives = tx.records::<DriveRecord>(&key::all(table::DRIVE), usize::MAX)?;
         let drives = drives.iter().filter(|(_, drive)| drive.replaced_by == DriveId(0)).count();
         let was_watched = callbacks::was_watched(tx)?;
         let sessions = locking::sessions(tx, older || restored)?;
-        Ok(Opened { cluster, term, mark, changes, clock, drives, older, restored, was_watched, sessions })
+        Ok(Opened {
+            cluster,
+            authority,
+            term,
+            mark,
+            changes,
+            clock,
+            drives,
+            older,
+            restored,
+            was_watched,
+            sessions,
+        })
     })
 }
 
@@ -376,9 +405,10 @@ fn refuse_without_state(dir: &Path) -> Result<(), ManagerError> {
     }
 }
 
-fn token(cluster: &ClusterRecord, standing: Standing) -> Token {
+fn token(core: &Core, standing: Standing) -> Token {
+    let cluster = &core.cluster;
     let secret = if standing == Standing::Client { &cluster.client_secret } else { &cluster.join_secret };
-    Token { standing, cluster: cluster.cluster, secret: secret.clone() }
+    Token { standing, cluster: cluster.cluster, secret: secret.clone(), pin: core.trust.pin() }
 }
 
 fn failed(error: &dyn std::fmt::Display) -> Refusal {

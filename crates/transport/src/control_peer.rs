@@ -1,4 +1,4 @@
-//! The manager's side of a control session: Hello, proof, Welcome; then requests and replies.
+//! The manager's side of a control session: Hello; then in TLS proof and Welcome, requests and replies.
 
 use braid_layout::DriveId;
 use braid_wire::capability::{Binding, Challenge, Key, mac_equal};
@@ -12,6 +12,7 @@ use crate::receiver::Receiver;
 use crate::sender::Sender;
 use crate::slots::ConnectionSlot;
 use crate::stream::Stream;
+use crate::tls::{Secured, ServerIdentity};
 
 /// A request as received: its frame number, its head and its content.
 #[derive(Debug)]
@@ -45,25 +46,28 @@ pub struct ControlPeer {
 }
 
 impl ControlPeer {
-    /// Sends Hello and has the peer prove that it knows the secret, which `secret_of` looks up for its
-    /// standing and drive. `hello.challenge` must be fresh: see [`crate::challenge`]. `head` gives each
-    /// reply's term and time.
+    /// Sends Hello, begins TLS with the certificate of `identity`, and has the peer prove that it knows the
+    /// secret, which `secret_of` looks up for its standing and drive. `hello.challenge` must be fresh: see
+    /// [`crate::challenge`]. `head` gives each reply's term and time.
     ///
     /// An authenticated peer gets its slot from `place_for`, which may refuse.
     ///
     /// A wrong proof is answered and returned as [`TransportError::Refusal`]: drop the connection.
     pub async fn accept(
         stream: Stream,
+        identity: &ServerIdentity,
         hello: &Hello,
         head: impl Fn() -> ControlHead,
         secret_of: impl FnOnce(&Authenticate) -> std::result::Result<Key, Refusal>,
         place_for: impl FnOnce(&Authenticate) -> std::result::Result<ConnectionSlot, Refusal>,
     ) -> Result<ControlPeer> {
         let wait = stream.limits().proof;
-        let binding = hello.binding();
-        let (mut sender, mut receiver) = stream.into_halves();
-        let address = receiver.address().to_owned();
+        let (mut sender, receiver) = stream.into_halves();
         sender.send(HELLO, 0, &hello.to_bytes(), &[]).await?;
+        let secured = Secured::accept(sender, receiver, identity).await?;
+        let binding = secured.binding(hello);
+        let Secured { mut sender, mut receiver, .. } = secured;
+        let address = receiver.address().to_owned();
         let Some((header, body)) = receiver.frame_within(wait, "for its proof").await? else {
             return Err(TransportError::Closed { address });
         };

@@ -1,4 +1,4 @@
-//! A session with the manager: mutual proof of the token's secret, then calls, one at a time.
+//! A session with the manager: its Hello, TLS, mutual proof of the token's secret, then calls, one at a time.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,7 +7,7 @@ use braid_wire::Wire;
 use braid_wire::capability::{Binding, Challenge, Key, mac_equal};
 use braid_wire::control::{Authenticate, ControlHead, ControlReply, ControlRequest, RequestHead};
 use braid_wire::data::PeerRole;
-use braid_wire::token::{Standing, Token};
+use braid_wire::token::{Pin, Standing, Token};
 
 use crate::error::{Greeted, Result, TransportError};
 use crate::hello;
@@ -15,6 +15,7 @@ use crate::limits::Limits;
 use crate::receiver::Receiver;
 use crate::sender::Sender;
 use crate::stream::Stream;
+use crate::tls::Secured;
 
 /// Identity and secret that a client or drive proves to the manager.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub struct Credentials {
     pub drive: DriveId,
     /// The secret that is proved.
     pub secret: Secret,
+    /// The pin of the CA that the manager's certificate must be of.
+    pub pin: Pin,
 }
 
 /// A secret that is proved to the manager: a token's, or a drive's own once it has joined. Its copies share
@@ -66,9 +69,9 @@ impl Credentials {
     }
 
     /// Credentials of a drive that has joined, from its master key and the number of that.
-    pub fn of_drive(cluster: ClusterId, drive: DriveId, key: u32, master: &Key) -> Credentials {
+    pub fn of_drive(cluster: ClusterId, pin: Pin, drive: DriveId, key: u32, master: &Key) -> Credentials {
         let secret = Secret::new(key, Token::drive_secret(master));
-        Credentials { standing: Standing::Drive, cluster, drive, secret }
+        Credentials { standing: Standing::Drive, cluster, drive, secret, pin }
     }
 
     /// The drive's master key was turned: from now on these credentials and all copies of them prove the new
@@ -86,6 +89,7 @@ impl From<&Token> for Credentials {
             cluster: token.cluster,
             drive: DriveId(0),
             secret: Secret::new(0, token.secret.clone()),
+            pin: token.pin,
         }
     }
 }
@@ -103,18 +107,21 @@ pub struct ControlSession {
 }
 
 impl ControlSession {
-    /// Connects, checks that the manager belongs to the cluster, and has both sides prove the secret.
+    /// Connects, checks that the manager belongs to the cluster and has a certificate of its CA, and has both
+    /// sides prove the secret within TLS.
     pub async fn connect(
         address: &str,
         credentials: impl Into<Credentials>,
         limits: &Limits,
     ) -> Result<ControlSession> {
-        let Credentials { standing, cluster, drive, secret } = credentials.into();
+        let Credentials { standing, cluster, drive, secret, pin } = credentials.into();
         let Proved { number: key, key: secret } = secret.get();
         let (sender, mut receiver) = Stream::connect(address, limits).await?.into_halves();
         let hello = hello::take(&mut receiver, PeerRole::Manager, cluster, None, limits).await;
         let hello = hello.map_err(|error| error.or_damaged(Greeted::No))?;
-        let binding = hello.binding();
+        let secured = Secured::connect(sender, receiver, &pin).await?;
+        let binding = secured.binding(&hello);
+        let Secured { sender, receiver, .. } = secured;
         let nonce = hello::challenge();
         let head = ControlHead { term: 0, now_ms: 0 };
         let mut session =

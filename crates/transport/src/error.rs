@@ -5,7 +5,10 @@ use std::io;
 
 use braid_layout::{ClusterId, DriveId};
 use braid_wire::data::PeerRole;
+use braid_wire::token::Pin;
 use braid_wire::{DecodeError, FrameError, Refusal};
+
+use crate::authority::hex;
 
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, TransportError>;
@@ -99,6 +102,13 @@ pub enum TransportError {
         /// Difference from the expected peer.
         mismatch: Mismatch,
     },
+    /// No TLS session could be begun: the peer's certificate is not valid, or what it sent is no TLS.
+    #[error("no TLS session with {address}: {what}")]
+    Tls {
+        address: String,
+        /// The fault, and the remedy.
+        what: String,
+    },
     /// The peer refused the request.
     #[error("{0}")]
     Refusal(Refusal),
@@ -166,6 +176,17 @@ pub enum Mismatch {
         /// The cluster found.
         found: ClusterId,
     },
+    /// A manager with a certificate of another certificate authority.
+    #[error(
+        "its certificate is of the authority {found}, and {expected} was expected: it is another cluster's manager, or \
+         its authority was made anew; if it is yours, take cluster.toml or join.token from its directory again"
+    )]
+    Authority {
+        /// The pin expected.
+        expected: PinText,
+        /// The pin found.
+        found: PinText,
+    },
     /// No wire version in common.
     #[error(
         "it speaks wire version{}, this build {}: run the same release of braid at both ends",
@@ -179,6 +200,22 @@ pub enum Mismatch {
     },
 }
 
+/// A pin, for messages.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct PinText(pub Pin);
+
+impl fmt::Display for PinText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex(&self.0))
+    }
+}
+
+impl fmt::Debug for PinText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 /// A range of wire versions, from the first to the second, for messages.
 struct Versions(u16, u16);
 
@@ -189,8 +226,13 @@ impl fmt::Display for Versions {
 }
 
 impl TransportError {
-    /// Turns an I/O error into an error of this crate; a closed connection is a variant of its own.
+    /// Turns an I/O error into an error of this crate; a closed connection is a variant of its own, and so
+    /// are bytes that TLS found to be changed.
     pub(crate) fn io(address: &str, source: io::Error) -> TransportError {
+        if let Some(changed) = source.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+            let what = format!("TLS: {changed}");
+            return TransportError::Damaged { address: address.to_owned(), what };
+        }
         use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, UnexpectedEof};
         let address = address.to_owned();
         match source.kind() {
@@ -225,6 +267,7 @@ impl TransportError {
                 | TransportError::Unexpected { .. }
                 | TransportError::Forged { .. }
                 | TransportError::TooMuch { .. }
+                | TransportError::Tls { .. }
         )
     }
 }

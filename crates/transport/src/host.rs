@@ -11,6 +11,15 @@ use crate::process::{self, Presence};
 #[cfg(feature = "simulated")]
 pub mod simulated;
 
+/// Returns true on a simulated host: its streams are memory of this process, and need no TLS.
+pub fn is_simulated() -> bool {
+    #[cfg(feature = "simulated")]
+    if simulated::host().is_some() {
+        return true;
+    }
+    false
+}
+
 /// Milliseconds since an arbitrary moment. The clock also runs while the machine is suspended, and never goes
 /// back.
 pub fn boot_ms() -> u64 {

@@ -19,8 +19,10 @@
 //! The crate refuses to know what requests mean, which of them may be sent again, and which rights a peer
 //! has.
 //!
-//! [`Stream`] is the only type that knows TCP: other transports (TLS, datagrams) would take its place.
+//! [`Stream`] is the only type that knows TCP: other transports (datagrams) would take its place. A session
+//! with the manager is in TLS ([`Secured`]), whose certificates [`Authority`] makes.
 
+mod authority;
 mod bodies;
 mod control_peer;
 mod control_session;
@@ -40,14 +42,16 @@ mod sender;
 mod shared_session;
 mod slots;
 mod stream;
+mod tls;
 
+pub use authority::{Authority, BadAuthority, CERTIFICATE_S};
 pub use bodies::STRANGER_BODY_BYTES_MAX;
 pub use control_peer::{Asked, ControlPeer};
 pub use control_session::{ControlSession, Credentials};
 pub use credit::{Credit, Credits, Turn};
 pub use descriptors::raise_descriptors;
 pub use drive_session::{Answer, Answers, Asker, DriveSession, NEXT_RAIL};
-pub use error::{Mismatch, Result, TransportError};
+pub use error::{Mismatch, PinText, Result, TransportError};
 pub use hello::challenge;
 pub use limits::Limits;
 pub use receiver::Receiver;
@@ -56,3 +60,4 @@ pub use sender::{FilePiece, Sender};
 pub use shared_session::{Asking, SHARED_PAYLOAD_BYTES_MAX, SharedSession, SmallAnswer, SmallPayload};
 pub use slots::{Bounds, ConnectionSlot, ConnectionSlots, GivesWay, Holder, Origin, Work};
 pub use stream::{Capacity, LinkBounds, Listener, Stream};
+pub use tls::{Secured, ServerIdentity};

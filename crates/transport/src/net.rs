@@ -1,4 +1,4 @@
-//! Sockets: TCP, or those of a simulated host ([`crate::host`]).
+//! Sockets: TCP, TLS over it ([`crate::tls`]), or those of a simulated host ([`crate::host`]).
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,6 +9,7 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsStream;
 
 #[cfg(feature = "simulated")]
 use crate::host::simulated;
@@ -32,6 +33,7 @@ pub(crate) enum Socket {
 #[derive(Debug)]
 pub(crate) enum ReadHalf {
     Tcp(OwnedReadHalf),
+    Tls(tokio::io::ReadHalf<Box<TlsStream<TcpStream>>>),
     #[cfg(feature = "simulated")]
     Simulated(Box<dyn simulated::Read>),
 }
@@ -40,6 +42,7 @@ pub(crate) enum ReadHalf {
 #[derive(Debug)]
 pub(crate) enum WriteHalf {
     Tcp(OwnedWriteHalf),
+    Tls(tokio::io::WriteHalf<Box<TlsStream<TcpStream>>>),
     #[cfg(feature = "simulated")]
     Simulated(Box<dyn simulated::Write>),
 }
@@ -49,6 +52,7 @@ macro_rules! of_either {
     ($half:expr, $kind:ident, $inner:ident => $done:expr) => {
         match $half {
             $kind::Tcp($inner) => $done,
+            $kind::Tls($inner) => $done,
             #[cfg(feature = "simulated")]
             $kind::Simulated($inner) => $done,
         }
@@ -145,10 +149,11 @@ impl Socket {
 }
 
 impl ReadHalf {
-    /// The system's socket, to look at it; `None` if simulated.
+    /// The system's socket, to look at it; `None` if simulated, or within TLS.
     pub(crate) fn as_tcp(&self) -> Option<&TcpStream> {
         match self {
             ReadHalf::Tcp(half) => Some(half.as_ref()),
+            ReadHalf::Tls(_) => None,
             #[cfg(feature = "simulated")]
             ReadHalf::Simulated(_) => None,
         }
@@ -156,10 +161,16 @@ impl ReadHalf {
 }
 
 impl WriteHalf {
-    /// The system's socket, for other ways to send; `None` if simulated.
+    /// Returns true if what was written may wait for a flush.
+    pub(crate) fn needs_flush(&self) -> bool {
+        matches!(self, WriteHalf::Tls(_))
+    }
+
+    /// The system's socket, for other ways to send; `None` if simulated, or within TLS.
     pub(crate) fn as_tcp(&self) -> Option<&TcpStream> {
         match self {
             WriteHalf::Tcp(half) => Some(half.as_ref()),
+            WriteHalf::Tls(_) => None,
             #[cfg(feature = "simulated")]
             WriteHalf::Simulated(_) => None,
         }

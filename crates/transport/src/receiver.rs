@@ -17,7 +17,8 @@ use crate::bodies::{Bodies, STRANGER_BODY_BYTES_MAX, Share};
 use crate::error::{Result, TransportError};
 use crate::limits::Limits;
 use crate::losses;
-use crate::net::ReadHalf;
+use crate::net::{ReadHalf, WriteHalf};
+use crate::sender::Sender;
 use crate::slots::{ConnectionSlot, Work};
 
 /// Maximum number of bytes of a read for a header. Small, since payload bytes in it are copied.
@@ -62,6 +63,13 @@ pub(crate) struct ConnectionResources {
     pub(crate) share: Option<Share>,
     /// Mark of work in progress, held from a frame's first byte until the wait for the next frame.
     pub(crate) work: Option<Work>,
+}
+
+/// A receiver whose socket was taken out, to put another in its place.
+pub(crate) struct Detached {
+    address: Arc<str>,
+    limits: Limits,
+    held: Option<ConnectionResources>,
 }
 
 /// Position of a wait in the stream: before the first byte of a frame, or after it.
@@ -206,6 +214,22 @@ impl Receiver {
         self.sound && self.payload_left == 0
     }
 
+    /// Returns true if bytes were read that were not used yet.
+    pub(crate) fn has_more(&self) -> bool {
+        self.taken < self.ahead.len()
+    }
+
+    /// The bounds of this connection's waits.
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Takes out the socket of a receiver that is between frames and has no more bytes.
+    pub(crate) fn detach(self) -> (ReadHalf, Detached) {
+        let Receiver { inner, address, limits, held, .. } = self;
+        (inner, Detached { address, limits, held })
+    }
+
     /// The socket, and the bytes that were read from it and not used.
     pub(crate) fn into_parts(mut self) -> (ReadHalf, Vec<u8>) {
         self.ahead.drain(..self.taken);
@@ -336,6 +360,45 @@ impl Receiver {
             Read::Done(Ok(read)) => Ok(read),
             Read::GaveWay => Err(TransportError::GaveWay { address: address() }),
         }
+    }
+}
+
+impl Detached {
+    /// Does `work` on the connection within `wait`, which `what` names in the error. An unauthenticated
+    /// peer's work ends at its deadline too, or when its slot goes to another.
+    pub(crate) async fn within<T>(
+        &self,
+        wait: Duration,
+        what: &'static str,
+        work: impl Future<Output = T>,
+    ) -> Result<T> {
+        let until = self.held.as_ref().and_then(|held| held.stranger_until);
+        let left = until.map_or(wait, |until| until.saturating_duration_since(Instant::now()));
+        let given_away = async {
+            match &self.held {
+                Some(held) => held.place.given_away().await,
+                None => std::future::pending().await,
+            }
+        };
+        let address = || self.address.to_string();
+        tokio::select! {
+            biased;
+            () = given_away => Err(TransportError::GaveWay { address: address() }),
+            done = timeout(wait.min(left), work) => {
+                done.map_err(|_| TransportError::Timeout { what, address: address() })
+            }
+        }
+    }
+
+    /// A sender on this connection.
+    pub(crate) fn sender(&self, inner: WriteHalf) -> Sender {
+        let slot = self.held.as_ref().map(|held| Arc::clone(&held.slot));
+        Sender::new(inner, Arc::clone(&self.address), self.limits, slot)
+    }
+
+    /// The receiver with this socket.
+    pub(crate) fn attach(self, inner: ReadHalf) -> Receiver {
+        Receiver::new(inner, self.address, self.limits, self.held)
     }
 }
 

@@ -347,7 +347,16 @@ impl Sender {
             self.count(written);
             IoSlice::advance_slices(&mut slices, written);
         }
-        Ok(())
+        if !self.inner.needs_flush() {
+            return Ok(());
+        }
+        let wait = self.limits.stall.min(deadline.saturating_duration_since(Instant::now()));
+        match timeout(wait, self.inner.flush()).await {
+            Err(_) => {
+                Err(TransportError::Timeout { what: "to take a frame", address: self.address.to_string() })
+            }
+            Ok(flushed) => flushed.map_err(|source| TransportError::io(&self.address, source)),
+        }
     }
 
     /// Closes this direction: the peer sees a clean end after the frames sent.

@@ -1,13 +1,14 @@
 //! Tokens: how clients and drives prove to the manager that they belong to the cluster.
 //!
-//! A token is text: `braid-KIND-CLUSTER-SECRET`, where KIND is `client` or `join`, CLUSTER 32 and SECRET 64
-//! hex digits. The secret never crosses the wire: each side proves that it knows it by an HMAC over both
-//! sides' nonces.
+//! A token is text: `braid-KIND-CLUSTER-SECRET-CA`, where KIND is `client` or `join`, CLUSTER 32, SECRET and
+//! CA 64 hex digits. The secret never crosses the wire: each side proves that it knows it by an HMAC over
+//! both sides' nonces. CA is the [`Pin`] by which the manager is known before anything is proved to it.
 
 use std::fmt;
 use std::str::FromStr;
 
 use braid_layout::{ClusterId, DriveId};
+use sha2::{Digest, Sha256};
 
 use crate::capability::{Binding, Challenge, Key};
 use crate::codec::Wire;
@@ -24,6 +25,15 @@ choice! {
     }
 }
 
+/// The SHA-256 of the certificate of a cluster's certificate authority: who has it knows the cluster's
+/// manager by the certificate that it shows.
+pub type Pin = [u8; 32];
+
+/// The pin of a certificate authority, from its certificate in DER.
+pub fn pin_of(certificate: &[u8]) -> Pin {
+    Sha256::digest(certificate).into()
+}
+
 /// The parts of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
@@ -33,11 +43,16 @@ pub struct Token {
     pub cluster: ClusterId,
     /// The secret that its holder knows.
     pub secret: Key,
+    /// The pin of the cluster's certificate authority.
+    pub pin: Pin,
 }
 
 /// The error for text that is not a token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("not a token: it must look like braid-client-CLUSTER-SECRET or braid-join-CLUSTER-SECRET")]
+#[error(
+    "not a token: it must look like braid-client-CLUSTER-SECRET-CA or braid-join-CLUSTER-SECRET-CA; one without CA is of \
+     an earlier release: take the manager's client.token or join.token anew"
+)]
 pub struct BadToken;
 
 impl Token {
@@ -78,7 +93,9 @@ impl fmt::Display for Token {
             Standing::Drive => "drive",
         };
         write!(f, "braid-{kind}-{}-", self.cluster)?;
-        self.secret.secret().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        self.secret.secret().iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        write!(f, "-")?;
+        self.pin.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
@@ -99,18 +116,24 @@ impl FromStr for Token {
                 .filter(|hex| hex.len() == count && hex.bytes().all(|digit| digit.is_ascii_hexdigit()))
         };
         let cluster = hex(32).ok_or(BadToken)?;
-        let hex = hex(64).ok_or(BadToken)?;
+        let secret = bytes_of(hex(64).ok_or(BadToken)?)?;
+        let pin = bytes_of(hex(64).ok_or(BadToken)?)?;
         let cluster = u128::from_str_radix(cluster, 16).map_err(|_| BadToken)?;
         if parts.next().is_some() {
             return Err(BadToken);
         }
-        let mut secret = [0; 32];
-        for (byte, digits) in secret.iter_mut().zip(hex.as_bytes().chunks(2)) {
-            let digits = std::str::from_utf8(digits).map_err(|_| BadToken)?;
-            *byte = u8::from_str_radix(digits, 16).map_err(|_| BadToken)?;
-        }
-        Ok(Token { standing, cluster: ClusterId(cluster), secret: Key::new(secret) })
+        Ok(Token { standing, cluster: ClusterId(cluster), secret: Key::new(secret), pin })
     }
+}
+
+/// The bytes of 64 hex digits.
+fn bytes_of(hex: &str) -> Result<[u8; 32], BadToken> {
+    let mut bytes = [0; 32];
+    for (byte, digits) in bytes.iter_mut().zip(hex.as_bytes().chunks(2)) {
+        let digits = std::str::from_utf8(digits).map_err(|_| BadToken)?;
+        *byte = u8::from_str_radix(digits, 16).map_err(|_| BadToken)?;
+    }
+    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -119,7 +142,8 @@ mod tests {
 
     #[test]
     fn only_a_token_is_a_token() {
-        let good = Token { standing: Standing::Join, cluster: ClusterId(7), secret: Key::new([0xab; 32]) };
+        let secret = Key::new([0xab; 32]);
+        let good = Token { standing: Standing::Join, cluster: ClusterId(7), secret, pin: [0xcd; 32] };
         let text = good.to_string();
         assert_eq!(text.parse(), Ok(good.clone()));
         assert_eq!(format!(" {text}\n").parse(), Ok(good));
@@ -134,6 +158,7 @@ mod tests {
             format!("{text}-"),
             format!("{text}0"),
             text[..text.len() - 1].to_owned(),
+            text[..text.len() - 65].to_owned(),
             text.replacen("ab", "ä", 1),
         ] {
             assert_eq!(bad.parse::<Token>(), Err(BadToken), "{bad:?}");

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use braid_layout::{ClusterId, DriveId};
 use braid_manager::catalogue::rebuild::{How, RebuildError, Rebuilt, Witness, describe, rebuild};
-use braid_transport::{ControlSession, Credentials, Limits, TransportError};
+use braid_transport::{ControlSession, Credentials, Limits, Mismatch, TransportError};
+use braid_wire::token::Pin;
 use serde::Serialize;
 
 use crate::args::ManagerRebuild;
@@ -148,12 +149,20 @@ async fn refuse_if_it_lives(witnesses: &[AnyWitness], what: &str) -> Result<(), 
             continue;
         }
         let known = witness.known();
+        // Any manager of the cluster counts, whatever its CA: none has this pin.
+        let pin = Pin::default();
         let credentials =
-            Credentials::of_drive(witness.cluster(), known.drive, known.key_number, &known.master);
+            Credentials::of_drive(witness.cluster(), pin, known.drive, known.key_number, &known.master);
         let limits =
             Limits { connect: ANSWER_WAIT, reply: ANSWER_WAIT, stall: ANSWER_WAIT, ..Limits::default() };
         let answered = ControlSession::connect(&address, credentials, &limits).await;
-        if matches!(answered, Ok(_) | Err(TransportError::Refusal(_))) {
+        let is_of_cluster = |mismatch: &Mismatch| matches!(mismatch, Mismatch::Authority { .. });
+        let lives = match &answered {
+            Ok(_) | Err(TransportError::Refusal(_)) => true,
+            Err(TransportError::WrongPeer { mismatch, .. }) => is_of_cluster(mismatch),
+            Err(_) => false,
+        };
+        if lives {
             let why = format!("a manager of this cluster answers at {address}");
             return Err(Failure::new(Exit::Busy, what.to_owned(), why).remedy(
                 "if its state is to be given up, stop it first; if not, nothing needs to be rebuilt",

@@ -126,7 +126,7 @@ fn exit_of(error: &Error) -> Exit {
 fn hint(error: &Error) -> &'static str {
     if let Error::Manager { source, .. } = error
         && let TransportError::WrongPeer { mismatch, .. } = &**source
-        && !matches!(mismatch, Mismatch::Version { .. })
+        && !matches!(mismatch, Mismatch::Version { .. } | Mismatch::Authority { .. })
     {
         return "the token or the address in cluster.toml belongs to another cluster";
     }

@@ -15,6 +15,7 @@ use braid_store::disk::private;
 use braid_transport::process;
 use braid_wire::Key;
 use braid_wire::control::StateMark;
+use braid_wire::token::Pin;
 use serde::{Deserialize, Serialize};
 
 use crate::error::DriveError;
@@ -41,6 +42,8 @@ const RELEASE: &str = env!("CARGO_PKG_VERSION");
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
     pub(crate) cluster: ClusterId,
+    /// Pin of the cluster's certificate authority; `None`: an earlier release has written the file.
+    pub(crate) ca: Option<Pin>,
     pub(crate) drive: DriveId,
     /// Name of the drive in the cluster.
     pub(crate) name: String,
@@ -69,6 +72,8 @@ struct Text {
     #[serde(default)]
     release: Option<String>,
     cluster: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ca: Option<String>,
     drive: String,
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -286,6 +291,7 @@ impl Identity {
         let master = text.master_key.as_deref().map(key_from_hex).transpose()?;
         Ok(Identity {
             cluster: ClusterId(id(&text.cluster)?),
+            ca: text.ca.as_deref().map(bytes_from_hex).transpose()?,
             drive: DriveId(id(&text.drive)?),
             name: text.name,
             manager: text.manager,
@@ -310,6 +316,7 @@ impl Identity {
             format: FORMAT,
             release: Some(RELEASE.to_owned()),
             cluster: self.cluster.to_string(),
+            ca: self.ca.as_ref().map(bytes_to_hex),
             drive: self.drive.to_string(),
             name: self.name.clone(),
             manager: self.manager.clone(),
@@ -354,11 +361,19 @@ fn refuse_foreign(path: &Path) -> Result<(), DriveError> {
 }
 
 fn key_to_hex(key: &Key) -> String {
-    key.secret().iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes_to_hex(key.secret())
+}
+
+fn bytes_to_hex(bytes: &[u8; 32]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn key_from_hex(hex: &str) -> Result<Key, String> {
-    let bad = || "a key is not 64 hex digits".to_owned();
+    bytes_from_hex(hex).map(Key::new)
+}
+
+fn bytes_from_hex(hex: &str) -> Result<[u8; 32], String> {
+    let bad = || "a key or hash is not 64 hex digits".to_owned();
     let mut secret = [0; 32];
     if hex.len() != 2 * secret.len() || !hex.is_ascii() {
         return Err(bad());
@@ -367,7 +382,7 @@ fn key_from_hex(hex: &str) -> Result<Key, String> {
         let digits = std::str::from_utf8(digits).map_err(|_| bad())?;
         *byte = u8::from_str_radix(digits, 16).map_err(|_| bad())?;
     }
-    Ok(Key::new(secret))
+    Ok(secret)
 }
 
 fn ignore_missing(done: io::Result<()>) -> io::Result<()> {
@@ -387,6 +402,7 @@ mod tests {
     fn identity() -> Identity {
         Identity {
             cluster: ClusterId(0xc1),
+            ca: Some([0xca; 32]),
             drive: DriveId(0xd1),
             name: "d \"1\"".to_owned(),
             manager: Some("127.0.0.1:7000".to_owned()),

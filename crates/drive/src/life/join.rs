@@ -265,7 +265,8 @@ async fn attempt(
 /// for the next try.
 async fn known(identity: &Identity, manager: &str, limits: &Limits) -> Result<bool, TransportError> {
     let Some(master) = &identity.master else { return Ok(false) };
-    let credentials = master.credentials(identity.cluster, identity.drive);
+    let Some(pin) = identity.ca else { return Ok(false) };
+    let credentials = master.credentials(identity.cluster, pin, identity.drive);
     match ControlSession::connect(manager, credentials, limits).await {
         Ok(_) => Ok(true),
         Err(error @ TransportError::Refusal(_)) if may_pass(&error) => Err(error),

@@ -372,8 +372,9 @@ fn core(
     let fence = if identity.was_out { ReadmissionFence::closed } else { ReadmissionFence::open };
     let readmission = fence(identity.epoch);
     let lease = Lease::new(identity.seen.term);
+    let Some(pin) = identity.ca else { return Err(DriveError::NoAuthority(directory.path().to_owned())) };
     let identity = (identity.cluster, identity.drive);
-    let keys = Keys::new(identity.0, identity.1, master);
+    let keys = Keys::new(identity.0, pin, identity.1, master);
     let sisters = Sisters::new(manager.to_owned(), keys.credentials(), config.settings.limits);
     let parts = (lease, readmission, scrub::load(directory), room, gate);
     Ok(Core::new(identity, keys, store, parts, Forwarder::new(sisters), calibration, config.settings.clone()))

@@ -41,6 +41,13 @@ pub(crate) fn identity(directory: &Directory, config: &Config) -> Result<(Identi
         (None, Some(token)) => fresh(config, token)?,
     };
     let manager = config.manager.clone().or_else(|| identity.manager.clone()).ok_or(DriveError::NoManager)?;
+    if let Some(token) = &config.token {
+        // Also for a drive that has joined: its cluster may have another CA since.
+        identity.ca = Some(token.pin);
+    }
+    if identity.ca.is_none() {
+        return Err(DriveError::NoAuthority(dir()));
+    }
     if let (Some(name), false) = (&config.name, identity.joined) {
         identity.name.clone_from(name);
     }
@@ -60,6 +67,7 @@ fn fresh(config: &Config, token: &Token) -> Result<Identity, DriveError> {
     let name = config.name.clone().unwrap_or_else(|| format!("drive-{}", drive.short()));
     Ok(Identity {
         cluster: token.cluster,
+        ca: Some(token.pin),
         drive,
         name,
         manager: None,

@@ -24,8 +24,11 @@ use braid_meta::tree::keys::key_of;
 /// Serves until the task is dropped; the sessions end with it.
 pub async fn serve(core: Arc<Core>, listener: Listener) {
     let mut sessions = JoinSet::new();
+    let renewing = core.trust.keep_renewed();
+    tokio::pin!(renewing);
     loop {
         tokio::select! {
+            () = &mut renewing => {} // it never ends
             accepted = listener.accept() => match accepted {
                 Ok(stream) => {
                     sessions.spawn(session(Arc::clone(&core), stream));
@@ -80,7 +83,9 @@ async fn conversation(core: &Arc<Core>, stream: Stream) -> Result<(), TransportE
     let visitor = Visitor::of(&stream)?;
     let place_for = |asker: &Authenticate| core.session_slots.place(visitor, asker);
     let secret_of = |asker: &Authenticate| secret_of(core, asker);
-    let mut peer = ControlPeer::accept(stream, &hello, || core.head(), secret_of, place_for).await?;
+    let identity = core.trust.identity();
+    let mut peer =
+        ControlPeer::accept(stream, identity, &hello, || core.head(), secret_of, place_for).await?;
     let caller = match peer.standing {
         Standing::Client => Caller::Client,
         Standing::Drive => Caller::Drive(peer.drive),

@@ -86,6 +86,7 @@ pub(crate) struct FakeDrive {
     pub(crate) master: Key,
     pub(crate) state: Arc<Mutex<FakeState>>,
     cluster: braid_layout::ClusterId,
+    pin: braid_wire::token::Pin,
     manager: String,
     running: Arc<Mutex<Vec<AbortHandle>>>,
 }
@@ -128,6 +129,7 @@ impl FakeDrive {
             master,
             state: Arc::new(Mutex::new(FakeState { process, start: 1, ..FakeState::default() })),
             cluster: ready.cluster,
+            pin: token.pin,
             manager: ready.address.clone(),
             running: Arc::default(),
         };
@@ -178,7 +180,7 @@ impl FakeDrive {
         &self,
         request: impl Into<ControlRequest>,
     ) -> Result<ControlReply, TransportError> {
-        let credentials = Credentials::of_drive(self.cluster, self.id, 1, &self.master);
+        let credentials = Credentials::of_drive(self.cluster, self.pin, self.id, 1, &self.master);
         let mut session = ControlSession::connect(&self.manager, credentials, &Limits::default()).await?;
         session.call(&request.into()).await
     }
@@ -518,7 +520,7 @@ fn parts() -> DriveParts {
 }
 
 async fn beat(drive: &FakeDrive, address: &str, restarted: &mut bool) -> Result<(), TransportError> {
-    let credentials = Credentials::of_drive(drive.cluster, drive.id, 1, &drive.master);
+    let credentials = Credentials::of_drive(drive.cluster, drive.pin, drive.id, 1, &drive.master);
     let mut session = ControlSession::connect(&drive.manager, credentials, &Limits::default()).await?;
     let mut ended = Vec::new();
     while !drive.state().silent {

@@ -2,6 +2,7 @@
 
 mod admission;
 mod bulk;
+mod certificates;
 mod crash;
 mod crash_relayout;
 mod failures;

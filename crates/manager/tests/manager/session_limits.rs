@@ -69,7 +69,7 @@ async fn what_a_drive_tells_of_itself_has_bounds() {
         assert_eq!(refusal, Reason::Malformed);
     }
     session.call(&good.clone().into()).await.unwrap();
-    let credentials = Credentials::of_drive(manager.ready.cluster, id, 1, &master);
+    let credentials = Credentials::of_drive(manager.ready.cluster, token.pin, id, 1, &master);
     let mut session =
         ControlSession::connect(&manager.ready.address, credentials, &Limits::default()).await.unwrap();
     let beat = Heartbeat {

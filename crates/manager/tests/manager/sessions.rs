@@ -355,8 +355,10 @@ async fn a_wrong_token_is_refused_and_the_connection_closed() {
     let mut join = ControlSession::connect(&address, &manager.ready.join_token, &limits).await.unwrap();
     let error = join.call(&VolumeList {}.into()).await.unwrap_err();
     assert!(matches!(&error, TransportError::Refusal(r) if r.reason == Reason::NotAllowed), "{error}");
-    let stranger =
-        Credentials::of_drive(manager.ready.cluster, braid_layout::DriveId(5), 1, &Key::new([2; 32]));
+    let stranger = {
+        let pin = manager.ready.join_token.pin;
+        Credentials::of_drive(manager.ready.cluster, pin, braid_layout::DriveId(5), 1, &Key::new([2; 32]))
+    };
     let error = ControlSession::connect(&address, stranger, &limits).await.unwrap_err();
     assert!(matches!(&error, TransportError::Refusal(r) if r.reason == Reason::BadToken), "{error}");
     for name in ["client.token", "join.token", "manager.redb"] {

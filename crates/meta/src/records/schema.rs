@@ -56,6 +56,15 @@ record! {
     }
 }
 record! {
+    /// The cluster's certificate authority.
+    pub struct AuthorityRecord {
+        /// Its key, of Ed25519.
+        key: Key,
+        /// Its certificate, in DER, as it was made first: its hash is what peers know.
+        certificate: Vec<u8>,
+    }
+}
+record! {
     pub struct VolumeRecord {
         volume: VolumeId,
         name: String,

@@ -118,6 +118,10 @@ fn small_records_are_as_they_were() {
     check(&XattrRecord { value: b"v".to_vec() }, "03 01000000 76");
     check(&EntryRecord::of(EntryKind::File, FileId(5)), "03 01 0500000000000000");
     check(&DriveCount { components: 7, stale: 1 }, "03 0700000000000000 0100000000000000");
+    check(
+        &AuthorityRecord { key: Key::new([7; 32]), certificate: vec![0x30, 0x82] },
+        &format!("03 {} 02000000 3082", "07".repeat(32)),
+    );
     check(&StaleRecord { joining: false, told: true }, "03 00 01");
     check(&StaleRecord { joining: true, told: true }, "03 01 01");
     check(&LockSessionRecord { client: ClientId(5) }, "03 0500000000000000");
@@ -563,5 +567,5 @@ fn the_document_lists_every_record_with_its_fields() {
         }
         records += 1;
     }
-    assert_eq!(records, 26);
+    assert_eq!(records, 27);
 }

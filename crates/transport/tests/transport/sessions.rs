@@ -2,11 +2,12 @@
 
 mod common;
 mod shared;
+mod tls;
 
 use braid_layout::{ClusterId, DriveId, Generation};
 use braid_transport::{
     Bounds, Capacity, ConnectionSlots, ControlPeer, ControlSession, Credentials, DriveSession, GivesWay,
-    Limits, Listener, Mismatch, Origin, TransportError, challenge,
+    Limits, Listener, Mismatch, Origin, Secured, TransportError, challenge,
 };
 use braid_wire::capability::Key;
 use braid_wire::control::{ControlHead, ControlReply, ControlRequest, RequestHead, VolumeList};
@@ -226,7 +227,9 @@ async fn manager() -> String {
                 let places = ConnectionSlots::new(Bounds::new(8, 8), GivesWay::Idle);
                 let holder = stream.holder().unwrap();
                 let place = |_: &_| Ok(places.take(holder, Origin::Here).unwrap());
-                let accepted = ControlPeer::accept(stream, &hello, head, |_| Ok(token().secret), place).await;
+                let accepted =
+                    ControlPeer::accept(stream, &identity(), &hello, head, |_| Ok(token().secret), place)
+                        .await;
                 let Ok(mut peer) = accepted else { return };
                 while let Ok(Some(asked)) = peer.next(head).await {
                     let reply = match asked.request {
@@ -265,7 +268,8 @@ async fn a_session_that_rests_gives_its_place_to_another() {
     let head = || ControlHead { term: 3, now_ms: 99 };
     let place = |_: &_| Ok(places.take(holder, Origin::Here).unwrap());
     let hello = hello(PeerRole::Manager);
-    let mut peer = ControlPeer::accept(stream, &hello, head, |_| Ok(token().secret), place).await.unwrap();
+    let mut peer =
+        ControlPeer::accept(stream, &identity(), &hello, head, |_| Ok(token().secret), place).await.unwrap();
     peer.next(head).await.unwrap().unwrap();
     assert!(places.take(holder, Origin::Here).is_none(), "it is being answered");
     peer.rest();
@@ -295,8 +299,10 @@ async fn a_wrong_token_is_refused() {
 #[tokio::test]
 async fn a_manager_that_does_not_know_the_secret_is_forged() {
     let head = ControlHead { term: 1, now_ms: 1 };
-    let address = peer(async move |mut sender, mut receiver| {
+    let address = peer(async move |mut sender, receiver| {
         sender.send(HELLO, 0, &hello(PeerRole::Manager).to_bytes(), &[]).await.unwrap();
+        let Secured { mut sender, mut receiver, .. } =
+            Secured::accept(sender, receiver, &identity()).await.unwrap();
         let (header, _) = receiver.frame().await.unwrap().unwrap();
         let welcome =
             ControlReply::Welcome(braid_wire::control::Welcome { cluster: CLUSTER, proof: [0; 32] });
@@ -326,9 +332,7 @@ async fn a_replayed_proof_is_refused() {
         proof,
     }
     .into();
-    let stream = braid_transport::Stream::connect(&address, &limits()).await.unwrap();
-    let (mut sender, mut receiver) = stream.into_halves();
-    receiver.frame().await.unwrap().unwrap();
+    let (_, Secured { mut sender, mut receiver, .. }) = secured(&address).await;
     let mut body = RequestHead::NONE.to_bytes();
     request.put_body(&mut body);
     sender.send(request.kind(), 1, &body, &[]).await.unwrap();
@@ -345,12 +349,11 @@ async fn a_replayed_proof_is_refused() {
 #[tokio::test]
 async fn an_unknown_request_is_refused_and_the_session_goes_on() {
     let address = manager().await;
-    let stream = braid_transport::Stream::connect(&address, &limits()).await.unwrap();
-    let (mut sender, mut receiver) = stream.into_halves();
-    let (_, body) = receiver.frame().await.unwrap().unwrap();
-    let hello = Hello::from_bytes(&body).unwrap();
+    let (hello, session) = secured(&address).await;
+    let binding = session.binding(&hello);
+    let Secured { mut sender, mut receiver, .. } = session;
     let nonce = challenge();
-    let proof = Token::asker_proof(&token().secret, &hello.binding(), &nonce, Standing::Client, DriveId(0));
+    let proof = Token::asker_proof(&token().secret, &binding, &nonce, Standing::Client, DriveId(0));
     let prove: ControlRequest = braid_wire::control::Authenticate {
         standing: Standing::Client,
         drive: DriveId(0),
@@ -382,33 +385,31 @@ async fn an_unknown_request_is_refused_and_the_session_goes_on() {
 
 /// The error of a session whose manager sends these bytes after the welcome, whatever the request.
 async fn answered_with(answer: Vec<u8>) -> TransportError {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    let real = manager().await;
-    tokio::spawn(async move {
-        use tokio::io::AsyncWriteExt;
-        let (mut near, _) = listener.accept().await.unwrap();
-        let mut far = tokio::net::TcpStream::connect(&real).await.unwrap();
-        // The Hello, proof and welcome are forwarded; the first request is answered here.
-        copy_frame(&mut far, &mut near).await;
-        copy_frame(&mut near, &mut far).await;
-        copy_frame(&mut far, &mut near).await;
-        copy_frame(&mut near, &mut tokio::io::sink()).await;
-        near.write_all(&answer).await.unwrap();
-        let _ = tokio::io::copy(&mut near, &mut tokio::io::sink()).await;
-    });
+    let address = peer(async move |mut sender, receiver| {
+        let hello = hello(PeerRole::Manager);
+        sender.send(HELLO, 0, &hello.to_bytes(), &[]).await.unwrap();
+        let session = Secured::accept(sender, receiver, &identity()).await.unwrap();
+        let binding = session.binding(&hello);
+        let Secured { mut sender, mut receiver, .. } = session;
+        let (header, body) = receiver.frame().await.unwrap().unwrap();
+        let mut arguments = body.as_slice();
+        RequestHead::take(&mut arguments).unwrap();
+        let Ok(ControlRequest::Authenticate(asked)) = ControlRequest::from_body(header.kind, arguments)
+        else {
+            panic!("the first request is the proof");
+        };
+        let proof = Token::manager_proof(&token().secret, &binding, &asked.nonce);
+        let welcome = ControlReply::Welcome(braid_wire::control::Welcome { cluster: CLUSTER, proof });
+        let mut body = ControlHead { term: 3, now_ms: 99 }.to_bytes();
+        welcome.put_body(&mut body);
+        sender.send(welcome.kind(), header.request, &body, &[]).await.unwrap();
+        receiver.frame().await.unwrap().unwrap();
+        sender.send_frames(&mut answer.clone()).await.unwrap();
+        let _ = receiver.frame().await;
+    })
+    .await;
     let mut session = ControlSession::connect(&address, &token(), &limits()).await.unwrap();
     session.call(&ControlRequest::VolumeList(VolumeList {})).await.unwrap_err()
-}
-
-async fn copy_frame(from: &mut tokio::net::TcpStream, to: &mut (impl tokio::io::AsyncWrite + Unpin)) {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let mut header = [0; braid_wire::frame::HEADER_BYTES];
-    from.read_exact(&mut header).await.unwrap();
-    let parsed = FrameHeader::parse(&header).unwrap();
-    let mut body = vec![0; usize::try_from(parsed.body_bytes).unwrap()];
-    from.read_exact(&mut body).await.unwrap();
-    to.write_all(&[header.to_vec(), body].concat()).await.unwrap();
 }
 
 #[tokio::test]

@@ -6,8 +6,9 @@ use braid_layout::{
     ClientId, ClusterId, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, version::Lease,
 };
 use braid_transport::{
-    Bounds, Capacity, ConnectionSlots, ControlPeer, ControlSession, DriveSession, GivesWay, Limits, Listener,
-    Origin, Receiver, STRANGER_BODY_BYTES_MAX, Sender, TransportError, challenge,
+    Authority, Bounds, Capacity, ConnectionSlots, ControlPeer, ControlSession, DriveSession, GivesWay,
+    Limits, Listener, Origin, Receiver, STRANGER_BODY_BYTES_MAX, Sender, ServerIdentity, TransportError,
+    challenge,
 };
 use braid_wire::authorise::{Scene, authorise};
 use braid_wire::capability::{Capability, Key, LeaseKind, Promise, Protection, Rights};
@@ -39,7 +40,17 @@ fn hello(role: PeerRole) -> Hello {
 }
 
 fn token() -> Token {
-    Token { standing: Standing::Client, cluster: CLUSTER, secret: Key::new([1; 32]) }
+    Token { standing: Standing::Client, cluster: CLUSTER, secret: Key::new([1; 32]), pin: authority().pin() }
+}
+
+fn authority() -> Authority {
+    Authority::make(&Key::new([3; 32]))
+}
+
+/// The certificate of the tests' manager.
+fn identity() -> ServerIdentity {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    ServerIdentity::of(&authority(), now.as_secs())
 }
 
 fn strangers(all: usize) -> Capacity {
@@ -115,7 +126,7 @@ async fn manager(strangers_max: usize, clients_max: usize) -> std::net::SocketAd
                 let full = || Refusal::new(braid_wire::Reason::Busy, "full");
                 let place = |_: &_| clients.take(holder, Origin::Here).ok_or_else(full);
                 let secret = |_: &_| Ok(token().secret);
-                let mut peer = ControlPeer::accept(stream, &hello, head, secret, place).await?;
+                let mut peer = ControlPeer::accept(stream, &identity(), &hello, head, secret, place).await?;
                 while let Some(asked) = peer.next(head).await? {
                     peer.reply(asked.number, &head(), &ControlReply::Done(braid_wire::control::Done {}))
                         .await?;

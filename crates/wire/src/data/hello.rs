@@ -55,4 +55,16 @@ impl Hello {
         let digest = Sha256::new().chain_update(b"braid hello\0").chain_update(self.to_bytes()).finalize();
         Binding(*digest.first_chunk().expect("SHA-256 has 32 bytes"))
     }
+
+    /// The binding of a TLS session on this connection. `exported` is the session's channel binding (RFC
+    /// 9266, `tls-exporter`): the two sides of one session have the same, and those of any other have
+    /// another. So a proof made for a session holds in no other, however the bytes were relayed.
+    pub fn binding_in(&self, exported: &[u8; 32]) -> Binding {
+        let digest = Sha256::new()
+            .chain_update(b"braid hello in tls\0")
+            .chain_update(self.to_bytes())
+            .chain_update(exported)
+            .finalize();
+        Binding(*digest.first_chunk().expect("SHA-256 has 32 bytes"))
+    }
 }

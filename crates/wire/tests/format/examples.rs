@@ -98,6 +98,7 @@ fn keys() {
         ("drive's session secret", hex(Token::drive_secret(&master).secret())),
         ("hello", hex(&drive_hello().to_bytes())),
         ("binding", hex(&binding.0)),
+        ("binding in TLS", hex(&drive_hello().binding_in(&secret(0x30)).0)),
         ("token's secret", hex(token.secret())),
         (
             "asker's proof, client",

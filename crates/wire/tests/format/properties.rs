@@ -100,9 +100,10 @@ proptest! {
     }
 
     #[test]
-    fn a_token_is_itself_again(client: bool, cluster: u128, secret: [u8; 32], flip in any::<Index>()) {
+    fn a_token_is_itself_again(client: bool, cluster: u128, secret: [u8; 32], pin: [u8; 32], flip in any::<Index>()) {
         let standing = if client { braid_wire::token::Standing::Client } else { braid_wire::token::Standing::Join };
-        let token = Token { standing, cluster: braid_layout::ClusterId(cluster), secret: braid_wire::Key::new(secret) };
+        let secret = braid_wire::Key::new(secret);
+        let token = Token { standing, cluster: braid_layout::ClusterId(cluster), secret, pin };
         let text = token.to_string();
         prop_assert_eq!(text.parse(), Ok(token.clone()));
         let mut other = text.into_bytes();

@@ -4,7 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use braid_layout::version::Lease;
 use braid_layout::{ClusterId, ColumnMask, DriveId, FileId, HolderId, OperationNumber};
-use braid_transport::{Asked, Bounds, ConnectionSlots, ControlPeer, GivesWay, Listener, Origin, challenge};
+use braid_transport::{
+    Asked, Authority, Bounds, ConnectionSlots, ControlPeer, GivesWay, Listener, Origin, ServerIdentity,
+    challenge,
+};
 use braid_wire::Key;
 use braid_wire::capability::DataDirection;
 use braid_wire::control::{
@@ -33,7 +36,12 @@ enum Act {
 }
 
 fn token() -> Token {
-    Token { standing: Standing::Client, cluster: CLUSTER, secret: Key::new([7; 32]) }
+    let secret = Key::new([7; 32]);
+    Token { standing: Standing::Client, cluster: CLUSTER, secret, pin: authority().pin() }
+}
+
+fn authority() -> Authority {
+    Authority::make(&Key::new([3; 32]))
 }
 
 /// A client of a manager that reacts as `act` says, given the request's index and the request; and the
@@ -47,12 +55,14 @@ async fn client_of(
     let (tell, heads) = mpsc::unbounded_channel();
     let act = Arc::new(act);
     let asked = Arc::new(AtomicU64::new(0));
+    let identity = ServerIdentity::of(&authority(), braid_transport::host::wall_ms() / 1000);
     tokio::spawn(async move {
         while let Ok(stream) = listener.accept().await {
             let act = Arc::clone(&act);
             let tell = tell.clone();
             let now_ms = Arc::clone(&now_ms);
             let asked = Arc::clone(&asked);
+            let identity = identity.clone();
             tokio::spawn(async move {
                 let head = || ControlHead { term: 1, now_ms: now_ms.load(Ordering::SeqCst) };
                 let hello = Hello {
@@ -64,10 +74,11 @@ async fn client_of(
                     features: 0,
                     challenge: challenge(),
                 };
+                let secret = |_: &Authenticate| Ok(token().secret);
                 let slots = ConnectionSlots::new(Bounds::new(1, 1), GivesWay::Idle);
                 let holder = stream.holder().unwrap();
                 let slot = |_: &Authenticate| Ok(slots.take(holder, Origin::Here).unwrap());
-                let accepted = ControlPeer::accept(stream, &hello, head, |_| Ok(token().secret), slot).await;
+                let accepted = ControlPeer::accept(stream, &identity, &hello, head, secret, slot).await;
                 let mut peer = accepted.unwrap();
                 while let Ok(Some(Asked { number, head: of, request })) = peer.next(head).await {
                     let request = request.unwrap();

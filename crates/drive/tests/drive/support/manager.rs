@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use braid_layout::{ClusterId, DriveId};
 use braid_transport::{
-    Asked, Bounds, Capacity, ConnectionSlots, ControlPeer, GivesWay, Limits, Listener, Origin, Stream,
-    challenge,
+    Asked, Authority, Bounds, Capacity, ConnectionSlots, ControlPeer, GivesWay, Limits, Listener, Origin,
+    ServerIdentity, Stream, challenge,
 };
 use braid_wire::Addresses;
 use braid_wire::capability::{Capability, Rights};
@@ -100,7 +100,8 @@ impl Manager {
     }
 
     pub fn join_token(&self) -> Token {
-        Token { standing: Standing::Join, cluster: self.state().cluster, secret: join_secret() }
+        let cluster = self.state().cluster;
+        Token { standing: Standing::Join, cluster, secret: join_secret(), pin: authority().pin() }
     }
 }
 
@@ -108,6 +109,11 @@ impl Drop for Manager {
     fn drop(&mut self) {
         self.task.abort();
     }
+}
+
+/// The CA of all managers of the tests.
+fn authority() -> Authority {
+    Authority::make(&Key::new([3; 32]))
 }
 
 fn join_secret() -> Key {
@@ -148,11 +154,13 @@ async fn serve(stream: Stream, state: Arc<Mutex<ManagerState>>) {
         features: 0,
         challenge: challenge(),
     };
+    let identity = ServerIdentity::of(&authority(), braid_transport::host::wall_ms() / 1000);
     let secret_of = |asker: &Authenticate| secret_of(&state, asker);
     let places = ConnectionSlots::new(Bounds::new(1, 1), GivesWay::Idle);
     let holder = stream.holder().unwrap();
     let place_for = |_: &Authenticate| Ok(places.take(holder, Origin::Here).unwrap());
-    let accepted = ControlPeer::accept(stream, &hello, || head(&state), secret_of, place_for).await;
+    let accepted =
+        ControlPeer::accept(stream, &identity, &hello, || head(&state), secret_of, place_for).await;
     let Ok(mut peer) = accepted else { return };
     while let Ok(Some(Asked { number, request, .. })) = peer.next(|| head(&state)).await {
         let reply = match request {

@@ -5,7 +5,10 @@ use std::time::Duration;
 use braid_layout::{
     ClientId, ClusterId, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, version::Lease,
 };
-use braid_transport::{DriveSession, Limits, Listener, Receiver, Sender, TransportError, challenge};
+use braid_transport::{
+    Authority, DriveSession, Limits, Listener, Receiver, Secured, Sender, ServerIdentity, TransportError,
+    challenge,
+};
 use braid_wire::authorise::{Scene, authorise};
 use braid_wire::capability::{Capability, Key, LeaseKind, Promise, Protection, Rights};
 use braid_wire::control::Grant;
@@ -41,7 +44,30 @@ pub(crate) fn hello(role: PeerRole) -> Hello {
 }
 
 pub(crate) fn token() -> Token {
-    Token { standing: Standing::Client, cluster: CLUSTER, secret: Key::new([1; 32]) }
+    Token { standing: Standing::Client, cluster: CLUSTER, secret: Key::new([1; 32]), pin: authority().pin() }
+}
+
+/// The CA of the tests' cluster.
+pub(crate) fn authority() -> Authority {
+    Authority::make(&Key::new([3; 32]))
+}
+
+pub(crate) fn now_s() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs()
+}
+
+/// The certificate of the tests' manager.
+pub(crate) fn identity() -> ServerIdentity {
+    ServerIdentity::of(&authority(), now_s())
+}
+
+/// A session of somebody who connects as a client does, up to the proof.
+pub(crate) async fn secured(address: &str) -> (Hello, Secured) {
+    let (sender, mut receiver) =
+        braid_transport::Stream::connect(address, &limits()).await.unwrap().into_halves();
+    let (_, body) = receiver.frame().await.unwrap().unwrap();
+    let hello = Hello::from_bytes(&body).unwrap();
+    (hello, Secured::connect(sender, receiver, &token().pin).await.unwrap())
 }
 
 pub(crate) fn working_key() -> Key {

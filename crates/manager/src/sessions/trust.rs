@@ -1,0 +1,87 @@
+//! The cluster's certificate authority, and the certificate by which this manager proves itself.
+//!
+//! The authority's key is in the state, as the cluster's other secrets are: a backup has it, and a restored
+//! manager is the same one to its peers. The manager's own certificate and its key are in memory only. A new
+//! one is made at each start, and while the manager runs, when half of its time is over.
+
+use std::time::Duration;
+
+use braid_meta::records::schema::{AuthorityRecord, key};
+use braid_meta::records::tx::Tx;
+use braid_transport::host::{is_simulated, wall_ms};
+use braid_transport::{Authority, ServerIdentity};
+use braid_wire::capability::Key;
+use braid_wire::token::Pin;
+use braid_wire::{Reason, Refusal};
+
+use crate::restore::terms::random;
+
+/// Interval at which the certificate's age is looked at. The clock may have been set meanwhile.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+
+/// Certificates of a manager.
+#[derive(Debug)]
+pub struct Trust {
+    /// `None` on a simulated host, which needs none.
+    authority: Option<Authority>,
+    identity: ServerIdentity,
+}
+
+/// The authority on record; makes it, and stores it with `tx`, if there is none. `None` on a simulated host.
+pub(crate) fn on_record(tx: &mut Tx) -> Result<Option<AuthorityRecord>, Refusal> {
+    if is_simulated() {
+        return Ok(None);
+    }
+    if let Some(record) = tx.record(&key::meta("authority"))? {
+        return Ok(Some(record));
+    }
+    let secret = Key::new(random());
+    let certificate = Authority::make(&secret).certificate().to_vec();
+    let record = AuthorityRecord { key: secret, certificate };
+    tx.set(key::meta("authority"), &record);
+    Ok(Some(record))
+}
+
+impl Trust {
+    /// The authority of this record, and a fresh certificate.
+    pub(crate) fn of(record: Option<&AuthorityRecord>) -> Result<Trust, Refusal> {
+        let authority =
+            record.map(|record| Authority::of_record(&record.key, &record.certificate)).transpose();
+        let authority = authority.map_err(|error| {
+            let detail = format!("{error}: restore a backup of the state (braid manager restore)");
+            Refusal::new(Reason::Medium, detail)
+        })?;
+        let trust = Trust { authority, identity: ServerIdentity::default() };
+        trust.renew_if_due();
+        Ok(trust)
+    }
+
+    /// The pin by which peers know the authority; zeros on a simulated host.
+    pub(crate) fn pin(&self) -> Pin {
+        self.authority.as_ref().map(Authority::pin).unwrap_or_default()
+    }
+
+    /// The certificate by which sessions are begun.
+    pub(crate) fn identity(&self) -> &ServerIdentity {
+        &self.identity
+    }
+
+    /// Renews the certificate whenever it is due, for ever.
+    pub(crate) async fn keep_renewed(&self) {
+        if self.authority.is_none() {
+            return std::future::pending().await;
+        }
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            if self.renew_if_due() {
+                tracing::info!("the manager's certificate was renewed");
+            }
+        }
+    }
+
+    fn renew_if_due(&self) -> bool {
+        self.authority
+            .as_ref()
+            .is_some_and(|authority| self.identity.renew_if_due(authority, wall_ms() / 1000))
+    }
+}

@@ -1,0 +1,170 @@
+//! The cluster's own certificate authority (CA), and the short-lived certificates that it gives its manager.
+//!
+//! The CA is a key of Ed25519 and a certificate that it signed itself. Peers know it by the SHA-256 of that
+//! certificate ([`Authority::pin`]) and by nothing else, so it carries no name and never expires. A manager's
+//! certificate lasts [`CERTIFICATE_S`], with a key of its own that is never stored; a new one is made when
+//! half of that time is over ([`is_due`]). Nothing here reads a clock: the time is handed in, in seconds
+//! since 1970.
+
+use std::fmt;
+use std::time::Duration;
+
+use braid_wire::capability::Key;
+use braid_wire::token::{Pin, pin_of};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, PKCS_ED25519, date_time_ymd,
+};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+
+/// Name for which a manager's certificate is valid. It tells roles apart; which cluster's manager it is, the
+/// CA tells.
+pub(crate) const MANAGER_NAME: &str = "manager.braid";
+/// Time for which a manager's certificate is valid, in seconds: 7 days.
+pub const CERTIFICATE_S: u64 = 7 * 24 * 3600;
+/// The bytes before the 32 of an Ed25519 key in PKCS #8 (RFC 8410, section 7).
+const PKCS8_HEAD: [u8; 16] =
+    [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
+
+/// A certificate authority.
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: CertificateDer<'static>,
+}
+
+/// Reason for which a CA on record cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the certificate authority on record cannot be used: {0}")]
+pub struct BadAuthority(String);
+
+/// A certificate of a manager, the CA's after it, and its key.
+pub(crate) struct Issued {
+    pub(crate) chain: Vec<CertificateDer<'static>>,
+    pub(crate) key: PrivateKeyDer<'static>,
+}
+
+impl Authority {
+    /// Makes a CA of this key, which must be random and known to nobody else.
+    pub fn make(key: &Key) -> Authority {
+        let pair = key_pair(key).expect("any 32 bytes are a key of Ed25519");
+        let certificate = authority_params().self_signed(&pair).expect("its parameters are sound");
+        let certificate = certificate.der().clone();
+        Authority { issuer: Issuer::new(authority_params(), pair), certificate }
+    }
+
+    /// The CA that was made of this key, with the certificate that was made then.
+    pub fn of_record(key: &Key, certificate: &[u8]) -> Result<Authority, BadAuthority> {
+        let bad = |error: &dyn fmt::Display| BadAuthority(error.to_string());
+        let pair = key_pair(key).map_err(|error| bad(&error))?;
+        let certificate = CertificateDer::from(certificate.to_vec());
+        rustls::server::ParsedCertificate::try_from(&certificate).map_err(|error| bad(&error))?;
+        Ok(Authority { issuer: Issuer::new(authority_params(), pair), certificate })
+    }
+
+    /// The CA's certificate, in DER.
+    pub fn certificate(&self) -> &[u8] {
+        &self.certificate
+    }
+
+    /// The hash by which peers know the CA.
+    pub fn pin(&self) -> Pin {
+        pin_of(&self.certificate)
+    }
+
+    /// A certificate for a manager, valid from `now_s` on.
+    pub(crate) fn issue(&self, now_s: u64) -> Issued {
+        let pair = KeyPair::generate_for(&PKCS_ED25519).expect("the system gives random bytes");
+        let certificate = manager_params(now_s).signed_by(&pair, &self.issuer);
+        let certificate = certificate.expect("its parameters are sound").der().clone();
+        let key = PrivatePkcs8KeyDer::from(pair.serialize_der()).into();
+        Issued { chain: vec![certificate, self.certificate.clone()], key }
+    }
+}
+
+impl fmt::Debug for Authority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Authority").field("pin", &hex(&self.pin())).finish_non_exhaustive()
+    }
+}
+
+/// Returns true if a certificate that was made at `made_s` is to be replaced at `now_s`: half of its time is
+/// over, or the clock was set back to before it.
+pub(crate) fn is_due(made_s: u64, now_s: u64) -> bool {
+    now_s.checked_sub(made_s).is_none_or(|age_s| age_s >= CERTIFICATE_S / 2)
+}
+
+/// Bytes in hexadecimal, for messages.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn key_pair(key: &Key) -> Result<KeyPair, rcgen::Error> {
+    let der = [PKCS8_HEAD.as_slice(), key.secret()].concat();
+    KeyPair::from_pkcs8_der_and_sign_algo(&PrivatePkcs8KeyDer::from(der), &PKCS_ED25519)
+}
+
+/// Parameters of the CA's certificate. An issuer of record is made of them again: they must not change.
+fn authority_params() -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = named("Braid cluster CA");
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    params
+}
+
+fn manager_params(now_s: u64) -> CertificateParams {
+    let at = |seconds| date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds);
+    // A clock beyond the year 9999 has no certificate's form.
+    let now_s = now_s.min(253_000_000_000);
+    let mut params =
+        CertificateParams::new([MANAGER_NAME.to_owned()]).expect("the name is one of the domain system");
+    params.distinguished_name = named("Braid manager");
+    params.not_before = at(now_s);
+    params.not_after = at(now_s + CERTIFICATE_S);
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    params
+}
+
+fn named(name: &str) -> DistinguishedName {
+    let mut named = DistinguishedName::new();
+    named.push(DnType::CommonName, name);
+    named
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_gives_the_same_authority() {
+        let key = Key::new([7; 32]);
+        let made = Authority::make(&key);
+        let again = Authority::of_record(&key, made.certificate()).unwrap();
+        assert_eq!(again.pin(), made.pin());
+        assert_ne!(Authority::make(&Key::new([8; 32])).pin(), made.pin());
+        let cut = &made.certificate()[..100];
+        assert!(Authority::of_record(&key, cut).is_err());
+        assert!(!format!("{made:?}").contains(&hex(&[7; 8])), "the key is not shown");
+    }
+
+    #[test]
+    fn a_certificate_is_renewed_at_half_its_time_and_when_the_clock_was_set_back() {
+        for (now_s, expected) in [
+            (1_000_000, false),
+            (1_000_000 + CERTIFICATE_S / 2 - 1, false),
+            (1_000_000 + CERTIFICATE_S / 2, true),
+            (999_999, true),
+        ] {
+            assert_eq!(is_due(1_000_000, now_s), expected, "{now_s}");
+        }
+    }
+
+    #[test]
+    fn any_clock_gets_a_certificate() {
+        let authority = Authority::make(&Key::new([7; 32]));
+        for now_s in [0, u64::MAX] {
+            assert_eq!(authority.issue(now_s).chain.len(), 2);
+        }
+    }
+}
