@@ -35,11 +35,14 @@ pub enum DriveError {
     },
     /// A first start needs a join token.
     #[error(
-        "{0} holds no drive: to make one, give a join token (the manager's directory has it in join.token)"
+        "{0} holds no drive: to make one, give a drive's token (braid token new NAME --role drive prints one; the manager's \
+         directory has its own in join.token)"
     )]
     NoToken(PathBuf),
     /// A client's token cannot join a drive.
-    #[error("a drive joins with a join token; this is a client token")]
+    #[error(
+        "a drive joins with a drive's token, and this is for clients: braid token new NAME --role drive prints one"
+    )]
     NotAJoinToken,
     /// The manager's address was never given.
     #[error("the manager's address is not known: give it with --manager")]
@@ -138,8 +141,9 @@ pub enum DriveError {
 /// Advice on a failed join, to be appended to the error's text; empty where the error says enough itself.
 fn remedy(error: &TransportError) -> &'static str {
     match error {
-        TransportError::WrongPeer { mismatch: Mismatch::Cluster { .. }, .. } => {
-            "; give the join token of the cluster whose manager this is, or the address of the token's manager"
+        TransportError::WrongPeer { mismatch: Mismatch::Cluster { .. } | Mismatch::Pin { .. }, .. } => {
+            "; give the join token of the cluster whose manager this is (braid token new NAME --role drive makes one there), or \
+             the address of the token's manager"
         }
         TransportError::Refused { .. } | TransportError::Connect { .. } | TransportError::Timeout { .. } => {
             "; see that the manager runs, and that its address is right"

@@ -1,16 +1,16 @@
 //! A session with the manager: mutual proof of the token's secret, then calls, one at a time.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use braid_layout::{ClusterId, DriveId};
+use braid_layout::{ClusterId, DriveId, TokenId};
 use braid_wire::Wire;
 use braid_wire::capability::{Binding, Challenge, Key, mac_equal};
 use braid_wire::control::{Authenticate, ControlHead, ControlReply, ControlRequest, RequestHead};
 use braid_wire::data::PeerRole;
-use braid_wire::token::{Standing, Token};
+use braid_wire::token::{Pin, Standing, Token};
 
 use crate::error::{Greeted, Result, TransportError};
-use crate::hello;
+use crate::hello::{self, Wanted};
 use crate::limits::Limits;
 use crate::receiver::Receiver;
 use crate::sender::Sender;
@@ -21,13 +21,45 @@ use crate::stream::Stream;
 pub struct Credentials {
     /// Rights of the session.
     pub standing: Standing,
-    /// Cluster that the manager must belong to.
-    pub cluster: ClusterId,
+    /// Pin of the cluster that the manager must belong to.
+    pub pin: Pin,
+    /// That cluster, once it is known.
+    pub cluster: KnownCluster,
     /// Identity of the drive; zero for a client.
     pub drive: DriveId,
+    /// The token that is proved; [`TokenId::NONE`] for a drive that has joined.
+    pub token: TokenId,
     /// The secret that is proved.
     pub secret: Secret,
 }
+
+/// The identity of a cluster of which first only the pin may be known. Copies share it: the first session
+/// with the manager tells it to all of them.
+#[derive(Debug, Clone, Default)]
+pub struct KnownCluster(Arc<OnceLock<ClusterId>>);
+
+impl KnownCluster {
+    /// The cluster's identity; `ClusterId(0)`, which no cluster has, before the first session.
+    pub fn get(&self) -> ClusterId {
+        self.0.get().copied().unwrap_or_default()
+    }
+}
+
+impl From<ClusterId> for KnownCluster {
+    fn from(cluster: ClusterId) -> KnownCluster {
+        let known = KnownCluster::default();
+        let _ = known.0.set(cluster);
+        known
+    }
+}
+
+impl PartialEq for KnownCluster {
+    fn eq(&self, other: &KnownCluster) -> bool {
+        self.get() == other.get()
+    }
+}
+
+impl Eq for KnownCluster {}
 
 /// A secret that is proved to the manager: a token's, or a drive's own once it has joined. Its copies share
 /// it: when a drive's key is turned, all of them prove the new one.
@@ -68,7 +100,20 @@ impl Credentials {
     /// Credentials of a drive that has joined, from its master key and the number of that.
     pub fn of_drive(cluster: ClusterId, drive: DriveId, key: u32, master: &Key) -> Credentials {
         let secret = Secret::new(key, Token::drive_secret(master));
-        Credentials { standing: Standing::Drive, cluster, drive, secret }
+        Credentials {
+            standing: Standing::Drive,
+            pin: Token::pin(cluster),
+            cluster: cluster.into(),
+            drive,
+            token: TokenId::NONE,
+            secret,
+        }
+    }
+
+    /// A new token's secret, masked so that only a manager that knows this one's secret can tell it; see
+    /// [`Token::masked`].
+    pub fn masked(&self, id: TokenId, secret: &[u8; 32]) -> [u8; 32] {
+        Token::masked(&self.secret.get().key, id, secret)
     }
 
     /// The drive's master key was turned: from now on these credentials and all copies of them prove the new
@@ -82,9 +127,11 @@ impl Credentials {
 impl From<&Token> for Credentials {
     fn from(token: &Token) -> Credentials {
         Credentials {
-            standing: token.standing,
-            cluster: token.cluster,
+            standing: token.role.standing(),
+            pin: token.pin,
+            cluster: KnownCluster::default(),
             drive: DriveId(0),
+            token: token.id,
             secret: Secret::new(0, token.secret.clone()),
         }
     }
@@ -109,10 +156,11 @@ impl ControlSession {
         credentials: impl Into<Credentials>,
         limits: &Limits,
     ) -> Result<ControlSession> {
-        let Credentials { standing, cluster, drive, secret } = credentials.into();
+        let Credentials { standing, pin, cluster: known, drive, token, secret } = credentials.into();
         let Proved { number: key, key: secret } = secret.get();
         let (sender, mut receiver) = Stream::connect(address, limits).await?.into_halves();
-        let hello = hello::take(&mut receiver, PeerRole::Manager, cluster, None, limits).await;
+        let wanted = known.0.get().copied().map_or(Wanted::Pin(pin), Wanted::Cluster);
+        let hello = hello::take(&mut receiver, PeerRole::Manager, wanted, None, limits).await;
         let hello = hello.map_err(|error| error.or_damaged(Greeted::No))?;
         let binding = hello.binding();
         let nonce = hello::challenge();
@@ -120,16 +168,25 @@ impl ControlSession {
         let mut session =
             ControlSession { sender, receiver, limits: *limits, binding, nonce, head, request: 0 };
         let proof = Token::asker_proof(&secret, &binding, &nonce, standing, drive);
-        match session.call(&Authenticate { standing, drive, key, nonce, proof }.into()).await? {
+        match session.call(&Authenticate { standing, drive, key, token, nonce, proof }.into()).await? {
             ControlReply::Welcome(welcome) => {
                 let expected = Token::manager_proof(&secret, &binding, &nonce);
-                if welcome.cluster == cluster && mac_equal(&expected, &welcome.proof) {
+                if welcome.cluster == hello.cluster && mac_equal(&expected, &welcome.proof) {
+                    let _ = known.0.set(hello.cluster); // or it is known already
                     return Ok(session);
                 }
                 Err(TransportError::Forged { address: address.to_owned(), what: "welcome" })
             }
             other => Err(session.unexpected(format!("{} instead of a welcome", other.name()))),
         }
+    }
+
+    /// Asks who listens at the address: the cluster of the manager there, if that has this pin. Nothing is
+    /// sent.
+    pub async fn cluster_at(address: &str, pin: Pin, limits: &Limits) -> Result<ClusterId> {
+        let (_sender, mut receiver) = Stream::connect(address, limits).await?.into_halves();
+        let hello = hello::take(&mut receiver, PeerRole::Manager, Wanted::Pin(pin), None, limits).await;
+        Ok(hello.map_err(|error| error.or_damaged(Greeted::No))?.cluster)
     }
 
     /// Sends a request that is not an operation, and returns its reply: see [`ControlSession::call_as`].

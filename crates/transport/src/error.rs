@@ -166,6 +166,12 @@ pub enum Mismatch {
         /// The cluster found.
         found: ClusterId,
     },
+    /// A manager of another cluster than the token's.
+    #[error("it belongs to cluster {found}, and the token is of another cluster")]
+    Pin {
+        /// The cluster found.
+        found: ClusterId,
+    },
     /// No wire version in common.
     #[error(
         "it speaks wire version{}, this build {}: run the same release of braid at both ends",

@@ -4,6 +4,7 @@ use braid_layout::{ClusterId, DriveId};
 use braid_wire::capability::Challenge;
 use braid_wire::data::{HELLO, HELLO_REFUSED, Hello, PeerRole};
 use braid_wire::frame::WIRE_VERSION;
+use braid_wire::token::{Pin, Token};
 use braid_wire::{FrameError, FrameHeader, Reason, Refusal, Wire};
 
 use crate::error::{Mismatch, Result, TransportError};
@@ -18,12 +19,21 @@ pub fn challenge() -> Challenge {
     bytes
 }
 
+/// The cluster to which a peer must belong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// The cluster with this identity.
+    Cluster(ClusterId),
+    /// The cluster with this pin.
+    Pin(Pin),
+}
+
 /// Receives the peer's Hello and checks that the peer is the expected one. Versions are compared first, as
 /// they stand in the header of the peer's very first frame: nothing of another version is sent or understood.
 pub(crate) async fn take(
     receiver: &mut Receiver,
     role: PeerRole,
-    cluster: ClusterId,
+    wanted: Wanted,
     drive: Option<DriveId>,
     limits: &Limits,
 ) -> Result<Hello> {
@@ -47,21 +57,24 @@ pub(crate) async fn take(
         return Err(TransportError::Unexpected { address, what });
     }
     let hello = Hello::from_bytes(&body).map_err(decode)?;
-    match mismatch(&hello, role, cluster, drive) {
+    match mismatch(&hello, role, wanted, drive) {
         Some(mismatch) => Err(TransportError::WrongPeer { address, mismatch }),
         None => Ok(hello),
     }
 }
 
-fn mismatch(hello: &Hello, role: PeerRole, cluster: ClusterId, drive: Option<DriveId>) -> Option<Mismatch> {
+fn mismatch(hello: &Hello, role: PeerRole, wanted: Wanted, drive: Option<DriveId>) -> Option<Mismatch> {
     if !(hello.version_min..=hello.version_max).contains(&WIRE_VERSION) {
         return Some(Mismatch::Version { min: hello.version_min, max: hello.version_max });
     }
     if hello.role != role {
         return Some(Mismatch::Role { expected: role, found: hello.role });
     }
-    if hello.cluster != cluster {
-        return Some(Mismatch::Cluster { expected: cluster, found: hello.cluster });
+    let found = hello.cluster;
+    match wanted {
+        Wanted::Cluster(expected) if expected != found => return Some(Mismatch::Cluster { expected, found }),
+        Wanted::Pin(pin) if pin != Token::pin(found) => return Some(Mismatch::Pin { found }),
+        Wanted::Cluster(_) | Wanted::Pin(_) => {}
     }
     let expected = drive.filter(|&drive| drive != hello.drive)?;
     Some(Mismatch::Drive { expected, found: hello.drive })

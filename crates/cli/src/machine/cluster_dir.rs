@@ -199,7 +199,7 @@ fn failure(error: ClusterFileError) -> Failure {
         }
         ClusterFileError::Content { path, why } => {
             Failure::new(Exit::Failed, format!("read {}", path.display()), why)
-                .remedy("it needs manager = \"HOST:PORT\" and token = \"braid-client-...\"")
+                .remedy("it needs manager = \"HOST:PORT\" and token = \"braid1.client...\"")
         }
     }
 }

@@ -31,4 +31,5 @@ mod snapshots;
 mod space;
 mod states;
 mod successors;
+mod tokens;
 mod twice;

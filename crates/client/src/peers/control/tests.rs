@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use braid_layout::version::Lease;
-use braid_layout::{ClusterId, ColumnMask, DriveId, FileId, HolderId, OperationNumber};
+use braid_layout::{ClusterId, ColumnMask, DriveId, FileId, HolderId, OperationNumber, TokenId};
 use braid_transport::{Asked, Bounds, ConnectionSlots, ControlPeer, GivesWay, Listener, Origin, challenge};
 use braid_wire::Key;
 use braid_wire::capability::DataDirection;
@@ -12,7 +12,7 @@ use braid_wire::control::{
     ReserveRate, ShapeSpec, Unlink,
 };
 use braid_wire::data::{Hello, PeerRole};
-use braid_wire::token::{Standing, Token};
+use braid_wire::token::{Token, TokenRole};
 use tokio::sync::mpsc;
 
 use super::*;
@@ -33,7 +33,7 @@ enum Act {
 }
 
 fn token() -> Token {
-    Token { standing: Standing::Client, cluster: CLUSTER, secret: Key::new([7; 32]) }
+    Token::lasting(TokenRole::Client, CLUSTER, TokenId(1), Key::new([7; 32]))
 }
 
 /// A client of a manager that reacts as `act` says, given the request's index and the request; and the

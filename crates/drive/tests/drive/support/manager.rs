@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use braid_layout::{ClusterId, DriveId};
+use braid_layout::{ClusterId, DriveId, TokenId};
 use braid_transport::{
     Asked, Bounds, Capacity, ConnectionSlots, ControlPeer, GivesWay, Limits, Listener, Origin, Stream,
     challenge,
@@ -15,7 +15,7 @@ use braid_wire::control::{
     JoinDriveReply, KeyTurn, SisterRow, Sisters, SistersReply, StateMark,
 };
 use braid_wire::data::{Hello, PeerRole};
-use braid_wire::token::{Standing, Token};
+use braid_wire::token::{Standing, Token, TokenRole};
 use braid_wire::{Key, Reason, Refusal};
 
 use super::CLUSTER;
@@ -100,7 +100,7 @@ impl Manager {
     }
 
     pub fn join_token(&self) -> Token {
-        Token { standing: Standing::Join, cluster: self.state().cluster, secret: join_secret() }
+        Token::lasting(TokenRole::Drive, self.state().cluster, TokenId(1), join_secret())
     }
 }
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use braid_layout::{
-    ClientId, ClusterId, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, version::Lease,
+    ClientId, ClusterId, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, TokenId,
+    version::Lease,
 };
 use braid_transport::{DriveSession, Limits, Listener, Receiver, Sender, TransportError, challenge};
 use braid_wire::authorise::{Scene, authorise};
@@ -11,7 +12,7 @@ use braid_wire::capability::{Capability, Key, LeaseKind, Promise, Protection, Ri
 use braid_wire::control::Grant;
 use braid_wire::data::{Address, Done, DriveReply, DriveRequest, GetAttributes, HELLO, Hello, PeerRole};
 use braid_wire::seal::ReplySeal;
-use braid_wire::token::{Standing, Token};
+use braid_wire::token::{Token, TokenRole};
 use braid_wire::{FrameHeader, Wire};
 
 pub(crate) const CLUSTER: ClusterId = ClusterId(0xc);
@@ -41,7 +42,7 @@ pub(crate) fn hello(role: PeerRole) -> Hello {
 }
 
 pub(crate) fn token() -> Token {
-    Token { standing: Standing::Client, cluster: CLUSTER, secret: Key::new([1; 32]) }
+    Token::lasting(TokenRole::Client, CLUSTER, TokenId(1), Key::new([1; 32]))
 }
 
 pub(crate) fn working_key() -> Key {
