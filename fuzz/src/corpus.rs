@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use braid_layout::{
     ClientId, ClusterId, Column, ColumnMask, DriveId, EndBound, FileId, Generation, Lease, ObjectId,
-    OperationNumber, PartitionId, Version, VolumeId,
+    OperationNumber, PartitionId, TokenId, Version, VolumeId,
 };
 use braid_store::Base;
 use braid_store::format::checkpoint::{Appended, CheckpointEnd, ReplayPoint, SegmentRow, Totals};
@@ -20,7 +20,7 @@ use braid_wire::capability::{Authority, Capability, Key, LeaseKind, Promise, Pro
 use braid_wire::control::{ControlReply, ControlRequest, EntryKind, FileAttributes, StatRow};
 use braid_wire::data::{Address, DriveReply, DriveRequest, HELLO, Hello, PeerRole, Read, StripeWrite, Want};
 use braid_wire::frame::FrameHeader;
-use braid_wire::token::{Standing, Token};
+use braid_wire::token::{Token, TokenRole};
 use braid_wire::{Wire, checksum};
 
 /// The drive that judges requests.
@@ -68,12 +68,10 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
         }
         "hello" => vec![golden("head-Hello.txt"), golden("head-HelloRefused.txt")],
         "authority" => vec![golden("head-Authority.txt")],
-        "token" => [Standing::Client, Standing::Join]
-            .map(|standing| Token {
-                standing,
-                cluster: ClusterId(0xc),
-                secret: Key::new([0xa5; 32]),
-                pin: [0x5a; 32],
+        "token" => [(TokenRole::Client, 0), (TokenRole::Drive, 1_800_000_000)]
+            .map(|(role, expires_s)| {
+                let secret = Key::new([0xa5; 32]);
+                Token { role, pin: [0x5a; 32], id: TokenId(9), secret, expires_s }
             })
             .map(|token| token.to_string().into_bytes())
             .to_vec(),

@@ -169,7 +169,7 @@ pub fn token(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Ok(token) = text.parse::<Token>() {
         let written = token.to_string();
-        assert_eq!(written, text.trim().to_ascii_lowercase());
+        assert_eq!(written, text.trim());
         assert_eq!(written.parse(), Ok(token));
     }
 }

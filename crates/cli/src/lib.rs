@@ -41,7 +41,7 @@ use crate::operate::scrub;
 use crate::operate::status;
 use crate::operate::store_cmd;
 use crate::operate::volume;
-use crate::operate::{key, layout, qualify, quota, relayout, reserve, snapshot};
+use crate::operate::{key, layout, qualify, quota, relayout, reserve, snapshot, token};
 use crate::output::interrupt;
 use crate::output::manual;
 use crate::output::report;
@@ -168,6 +168,7 @@ async fn command(command: Command, cluster: Option<&Path>, report: Report) -> Re
         Command::Volume(volume) => volume::run(volume, cluster, report).await,
         Command::Quota(asked) => quota::run(asked, cluster, report).await,
         Command::Key(asked) => key::run(asked, cluster, report).await,
+        Command::Token(asked) => token::run(asked, cluster, report).await,
         Command::Snapshot(asked) => snapshot::run(asked, cluster, report).await,
         Command::Layout(asked) => layout::run(asked, cluster, report).await,
         Command::Plan(plan) => plan_cmd::run(plan, cluster, report).await,

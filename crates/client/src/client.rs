@@ -79,7 +79,8 @@ pub struct SentRequests {
 impl Paths {
     fn new(config: &Config) -> Paths {
         let limits = Limits { reply: config.drive_reply, ..config.limits };
-        let drives = Drives::new(config.credentials.cluster, limits, config.idle_sessions, config.avoid);
+        let drives =
+            Drives::new(config.credentials.cluster.clone(), limits, config.idle_sessions, config.avoid);
         let credits = config.credit.then(Arc::default);
         Paths { credits, ..Paths::of(config, drives, config.flights_per_drive) }
     }
@@ -257,16 +258,15 @@ pub(crate) fn random() -> Result<u64> {
 
 #[cfg(test)]
 mod tests {
-    use braid_layout::ClusterId;
+    use braid_layout::TokenId;
     use braid_wire::Key;
-    use braid_wire::token::{Standing, Token};
+    use braid_wire::token::{Token, TokenRole};
 
     use super::*;
 
     #[test]
     fn an_analysed_client_waits_for_the_same_credit() {
-        let secret = Key::new([7; 32]);
-        let token = Token { standing: Standing::Client, cluster: ClusterId(1), secret, pin: [0; 32] };
+        let token = Token::lasting(TokenRole::Client, [0; 32], TokenId(1), Key::new([7; 32]));
         let config = Config::new("", token);
         let recorded = |config: &Config| {
             let paths = Paths::new(config);

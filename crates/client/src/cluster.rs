@@ -1,7 +1,6 @@
 //! The way a program finds a cluster: a directory with `cluster.toml`, or that file itself.
 //!
-//! The file holds the manager's address and a client token, and is all that a client on another machine
-//! needs. It is chosen by the caller, else by BRAID_CLUSTER, else it is where `braid up` puts it.
+//! The file holds the manager's address and a token, and is all that a client on another machine needs. It is chosen by the caller, else by BRAID_CLUSTER, else it is where `braid up` puts it.
 
 use std::ffi::OsString;
 use std::io;
@@ -30,7 +29,7 @@ pub const FIRST_CONNECT: Duration = Duration::from_secs(3);
 pub struct ClusterFile {
     /// The manager's `HOST:PORT`.
     pub manager: String,
-    /// A client token.
+    /// A client's token or an admin's.
     pub token: String,
     /// Names of the drives that `braid up` runs; empty for a cluster started by hand.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -54,7 +53,7 @@ pub enum ClusterFileError {
         source: io::Error,
     },
     /// The file is not one of a cluster.
-    #[error("read {}: {why}; it needs manager = \"HOST:PORT\" and token = \"braid-client-...\"", path.display())]
+    #[error("read {}: {why}; it needs manager = \"HOST:PORT\" and token = \"braid1.client...\"", path.display())]
     Content {
         /// Path of the faulty file.
         path: PathBuf,
@@ -167,6 +166,6 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temporary directory");
         std::fs::write(dir.path().join(CLUSTER_FILE), "manager = \"127.0.0.1:1\"\n").expect("written");
         let error = ClusterFile::read(dir.path()).expect_err("no token").to_string();
-        assert!(error.contains("token") && error.contains("braid-client-..."), "{error}");
+        assert!(error.contains("token") && error.contains("braid1.client..."), "{error}");
     }
 }

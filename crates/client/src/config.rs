@@ -10,7 +10,7 @@ use braid_wire::token::Token;
 pub struct Config {
     /// The manager's address, `HOST:PORT`.
     pub manager: String,
-    /// Credentials of the client. They prove to the manager that it knows a client token of the cluster (the
+    /// Credentials of the client. They prove to the manager that it knows a token of the cluster (such as the
     /// manager's `client.token`), or, to heal a drive's columns, that it is that drive.
     pub credentials: Credentials,
     /// Bounds of the single waits on one connection.

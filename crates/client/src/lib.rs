@@ -60,6 +60,7 @@ pub use naming::names::{Lister, Parents};
 pub use naming::reservations::{DataDirection, RateAsk};
 pub use naming::room::Room;
 pub use naming::snapshots::Buffered;
+pub use naming::tokens::TokenSpec;
 pub use open::OpenOptions;
 pub use peers::credit::LinkCredit;
 pub use peers::dealing::{RailSeen, RailUse, Reached};

@@ -13,3 +13,4 @@ pub(crate) mod relayout;
 pub(crate) mod reservations;
 pub(crate) mod room;
 pub(crate) mod snapshots;
+pub(crate) mod tokens;

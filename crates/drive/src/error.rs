@@ -35,7 +35,8 @@ pub enum DriveError {
     },
     /// A first start needs a join token.
     #[error(
-        "{0} holds no drive: to make one, give a join token (the manager's directory has it in join.token)"
+        "{0} holds no drive: to make one, give a drive's token (braid token new NAME --role drive prints one; the manager's \
+         directory has its own in join.token)"
     )]
     NoToken(PathBuf),
     /// The drive joined before managers had certificates, or its file was changed: it does not know its
@@ -46,7 +47,9 @@ pub enum DriveError {
     )]
     NoAuthority(PathBuf),
     /// A client's token cannot join a drive.
-    #[error("a drive joins with a join token; this is a client token")]
+    #[error(
+        "a drive joins with a drive's token, and this is for clients: braid token new NAME --role drive prints one"
+    )]
     NotAJoinToken,
     /// The manager's address was never given.
     #[error("the manager's address is not known: give it with --manager")]
@@ -148,7 +151,8 @@ fn remedy(error: &TransportError) -> &'static str {
         TransportError::WrongPeer {
             mismatch: Mismatch::Cluster { .. } | Mismatch::Authority { .. }, ..
         } => {
-            "; give the join token of the cluster whose manager this is, or the address of the token's manager"
+            "; give the join token of the cluster whose manager this is (braid token new NAME --role drive makes one there), or \
+              the address of the token's manager"
         }
         TransportError::Refused { .. } | TransportError::Connect { .. } | TransportError::Timeout { .. } => {
             "; see that the manager runs, and that its address is right"

@@ -56,6 +56,11 @@ id!(
 );
 
 id!(
+    /// A token's number: random, drawn by the client that asks for the token.
+    TokenId, u64, "{:016x}"
+);
+
+id!(
     /// The number of a reservation of a data rate, assigned once by the manager and never used again.
     ReservationId, u64, "{}"
 );
@@ -69,6 +74,11 @@ id!(
 impl ClientId {
     /// No client, or one that is not known. No client draws this number.
     pub const NONE: ClientId = ClientId(0);
+}
+
+impl TokenId {
+    /// No token: that of a drive's session, which its key proves. No token has this number.
+    pub const NONE: TokenId = TokenId(0);
 }
 
 impl HolderId {

@@ -27,7 +27,7 @@ pub use end::EndBound;
 pub use geometry::{Component, Layout, Piece, Role, Segment, Stripe};
 pub use id::{
     ClientId, ClusterId, DriveId, FileId, HolderId, LockSession, ObjectId, OperationNumber, PartitionId,
-    ReservationId, VolumeId,
+    ReservationId, TokenId, VolumeId,
 };
 pub use mask::{Column, ColumnMask};
 pub use placement::{Candidate, PlacementError, PlacementVersion};

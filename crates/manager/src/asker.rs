@@ -1,19 +1,24 @@
-//! The client whose request a task carries out.
+//! The client whose request a task carries out, and its token.
 
 use std::future::Future;
 
-use braid_layout::ClientId;
+use braid_layout::{ClientId, TokenId};
 
 tokio::task_local! {
-    static ASKER: ClientId;
+    static ASKER: (ClientId, TokenId);
 }
 
 /// The client that sent the request of this task; none: there is none, or one that did not give its number.
 pub(crate) fn asker() -> ClientId {
-    ASKER.try_with(|asker| *asker).unwrap_or(ClientId::NONE)
+    ASKER.try_with(|asker| asker.0).unwrap_or(ClientId::NONE)
 }
 
-/// Does the work of a request of this client.
-pub(crate) async fn asked_by<T>(asker: ClientId, work: impl Future<Output = T>) -> T {
-    ASKER.scope(asker, work).await
+/// The token of the session in which the request of this task came; none: a drive's, or no request.
+pub(crate) fn asker_token() -> TokenId {
+    ASKER.try_with(|asker| asker.1).unwrap_or(TokenId::NONE)
+}
+
+/// Does the work of a request of this client, in a session with this token.
+pub(crate) async fn asked_by<T>(asker: ClientId, token: TokenId, work: impl Future<Output = T>) -> T {
+    ASKER.scope((asker, token), work).await
 }

@@ -34,6 +34,7 @@ use braid_meta::rules::reservations::Reservations;
 use braid_meta::rules::scarce::Scarce;
 use braid_meta::rules::space::{candidate, has_room};
 use braid_meta::rules::watchers::{LEASE_MS, Told, Watchers};
+use braid_meta::tokens::table::TokenTable;
 use braid_meta::tree::files::columns_on;
 use braid_meta::tree::shapes::drives_for;
 use braid_transport::Seldom;
@@ -125,6 +126,9 @@ pub struct Core {
     pub(crate) books: tokio::sync::Mutex<Books>,
     pub(crate) watchers: Mutex<Watchers>,
     pub(crate) clients: Mutex<Clients>,
+    pub(crate) tokens: Mutex<TokenTable>,
+    /// Signals that tokens were revoked: sessions look whether theirs is one of them.
+    pub(crate) token_ends: Notify,
     pub(crate) locking: Locking,
     /// Signals that there are news for clients that watch.
     pub(crate) told: Notify,
@@ -196,6 +200,11 @@ impl Core {
     /// The clients that were heard, and those that are shut out.
     pub(crate) fn clients(&self) -> MutexGuard<'_, Clients> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The tokens on record, and how many sessions are open with each.
+    pub(crate) fn tokens(&self) -> MutexGuard<'_, TokenTable> {
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The table of leases.

@@ -14,4 +14,6 @@ pub mod serve;
 pub mod session_slots;
 pub(crate) mod sisters;
 pub(crate) mod status;
+pub(crate) mod token_rights;
+pub(crate) mod tokens;
 pub mod trust;

@@ -12,12 +12,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use braid_layout::{ClientId, ClusterId, DriveId, FileId, LockSession};
+use braid_layout::{ClientId, ClusterId, DriveId, FileId, LockSession, TokenId};
 use braid_meta::records::db::Db;
 use braid_meta::records::inodes::has_untold;
 use braid_meta::records::kv::Kv;
 use braid_meta::records::schema::{
-    AuthorityRecord, ClusterRecord, DriveRecord, ReservationRecord, key, table,
+    AuthorityRecord, ClusterRecord, DriveRecord, ReservationRecord, TokenRecord, key, table,
 };
 use braid_meta::records::tx::Tx;
 use braid_meta::records::upgrade::upgrade;
@@ -27,12 +27,13 @@ use braid_meta::rules::leases::Leases;
 use braid_meta::rules::watchers::Watchers;
 use braid_meta::tree::keys;
 use braid_meta::tree::snapshots::pass_over_numbers;
+use braid_meta::tree::tokens::{self, Drawn};
 use braid_transport::host::{self, boot_ms};
 use braid_transport::{Limits, Listener, Seldom, raise_descriptors};
 use braid_wire::Refusal;
 use braid_wire::capability::Key;
 use braid_wire::data::DriveParts;
-use braid_wire::token::{Standing, Token};
+use braid_wire::token::Token;
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -96,9 +97,9 @@ pub const LOST_AFTER_MS: u64 = 600_000;
 pub struct Ready {
     /// Address that the manager listens on.
     pub address: String,
-    /// The token with which clients prove that they may connect.
+    /// The oldest admin's token that does not expire.
     pub client_token: Token,
-    /// The token with which drives prove that they may join.
+    /// The oldest token with which any number of drives may join.
     pub join_token: Token,
     pub cluster: ClusterId,
 }
@@ -238,6 +239,8 @@ pub async fn start(
         ended_rates: Mutex::default(),
         books: tokio::sync::Mutex::default(),
         clients: Mutex::default(),
+        tokens: Mutex::default(),
+        token_ends: Notify::new(),
         watchers: Mutex::new(Watchers::new(clock.pauses(), was_watched.then(|| clock.running_ms()))),
         locking: Locking::new(sessions, clock.pauses()),
         told: Notify::new(),
@@ -275,6 +278,9 @@ fn load(core: &Core, tx: &Tx, restored: bool) -> Result<(), Refusal> {
     for (client, _) in keys::all_shut_out(tx)? {
         core.clients().shut_out(client);
     }
+    for (token, record) in tokens::all(tx)? {
+        core.tokens().put(token, record);
+    }
     core.drives().set_whole(qualify::on_record(tx)?);
     for (_, record) in tx.records::<ReservationRecord>(&key::all(table::RESERVATION), usize::MAX)? {
         core.reservations().put(record);
@@ -306,10 +312,15 @@ fn first_leadership(restored: bool, older: bool, drives: usize, now_ms: u64) -> 
 
 /// The address and tokens that a serving manager reports to its caller.
 pub fn ready(core: &Core, listener: &Listener) -> Ready {
+    let known = core.tokens().all();
+    let token = |found: Option<&(TokenId, TokenRecord)>| {
+        let (id, record) = found.expect("the start makes those that are missing");
+        Token::lasting(record.role, core.trust.pin(), *id, record.secret.clone())
+    };
     Ready {
         address: listener.local_address().to_string(),
-        client_token: token(core, Standing::Client),
-        join_token: token(core, Standing::Join),
+        client_token: token(tokens::standing_admin(&known)),
+        join_token: token(tokens::standing_join(&known)),
         cluster: core.cluster.cluster,
     }
 }
@@ -363,6 +374,11 @@ fn open_state(db: &Db, speak_ms: u64) -> Result<Opened, Refusal> {
             }
         };
         let authority = trust::on_record(tx)?;
+        let drawn = Drawn {
+            ids: [(); 2].map(|()| u64::from_le_bytes(random()).max(1)),
+            secrets: [(); 2].map(|()| Key::new(random())),
+        };
+        tokens::complete(tx, &cluster, &drawn, clock.now_ms())?;
         let drives = tx.records::<DriveRecord>(&key::all(table::DRIVE), usize::MAX)?;
         let drives = drives.iter().filter(|(_, drive)| drive.replaced_by == DriveId(0)).count();
         let was_watched = callbacks::was_watched(tx)?;
@@ -403,12 +419,6 @@ fn refuse_without_state(dir: &Path) -> Result<(), ManagerError> {
         Some(name) => Err(ManagerError::NotAManager { dir: dir.to_owned(), holds: name }),
         None => Ok(()),
     }
-}
-
-fn token(core: &Core, standing: Standing) -> Token {
-    let cluster = &core.cluster;
-    let secret = if standing == Standing::Client { &cluster.client_secret } else { &cluster.join_secret };
-    Token { standing, cluster: cluster.cluster, secret: secret.clone(), pin: core.trust.pin() }
 }
 
 fn failed(error: &dyn std::fmt::Display) -> Refusal {

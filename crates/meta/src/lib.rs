@@ -11,8 +11,10 @@
 //! | [`records`] | the store's trait, transactions, the records and their keys, and the rows that follow from them |
 //! | [`tree`] | what a transaction does to volumes, directories and files |
 //! | [`rules`] | machines beside the state: leases, admission of drives, locks, watchers, recovery of stripes |
+//! | [`tokens`] | which tokens may be used, and which requests each allows |
 
 pub mod catalogue;
 pub mod records;
 pub mod rules;
+pub mod tokens;
 pub mod tree;

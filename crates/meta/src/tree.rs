@@ -17,5 +17,6 @@ pub mod schedules;
 pub mod seen;
 pub mod shapes;
 pub mod snapshots;
+pub mod tokens;
 pub mod view;
 pub mod volumes;

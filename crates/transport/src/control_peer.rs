@@ -1,6 +1,6 @@
 //! The manager's side of a control session: Hello; then in TLS proof and Welcome, requests and replies.
 
-use braid_layout::DriveId;
+use braid_layout::{DriveId, TokenId};
 use braid_wire::capability::{Binding, Challenge, Key, mac_equal};
 use braid_wire::control::{Authenticate, ControlHead, ControlReply, ControlRequest, RequestHead, Welcome};
 use braid_wire::data::{HELLO, Hello};
@@ -13,6 +13,10 @@ use crate::sender::Sender;
 use crate::slots::ConnectionSlot;
 use crate::stream::Stream;
 use crate::tls::{Secured, ServerIdentity};
+
+/// The words for a proof that is wrong.
+const NOT_PROVED: &str = "the token's secret is not the one on record: take the token's text whole, or ask an admin \
+     of the cluster for a new one (braid token new)";
 
 /// A request as received: its frame number, its head and its content.
 #[derive(Debug)]
@@ -35,6 +39,8 @@ pub struct ControlPeer {
     pub standing: Standing,
     /// The peer's drive; zero for a client.
     pub drive: DriveId,
+    /// The token that the peer has proved; [`TokenId::NONE`] for a drive that has joined.
+    pub token: TokenId,
     /// Number of the drive's master key that it has proved; 0 for others.
     pub key: u32,
     /// The connection's binding.
@@ -76,7 +82,7 @@ impl ControlPeer {
         let proved = match first {
             ControlRequest::Authenticate(asker) => secret_of(&asker).and_then(|secret| {
                 let proof = Token::asker_proof(&secret, &binding, &asker.nonce, asker.standing, asker.drive);
-                let wrong = || Refusal::new(Reason::BadToken, "the token is not one of this cluster's");
+                let wrong = || Refusal::new(Reason::BadToken, NOT_PROVED);
                 if !mac_equal(&proof, &asker.proof) {
                     return Err(wrong());
                 }
@@ -85,10 +91,11 @@ impl ControlPeer {
             _ => Err(Refusal::new(Reason::BadToken, "the first request must prove a token")),
         };
         match proved {
-            Ok((place, secret, Authenticate { standing, drive, key, nonce, .. })) => {
+            Ok((place, secret, Authenticate { standing, drive, key, token, nonce, .. })) => {
                 receiver.admit(place);
                 let proof = Token::manager_proof(&secret, &binding, &nonce);
-                let mut peer = ControlPeer { sender, receiver, standing, drive, key, binding, nonce, secret };
+                let mut peer =
+                    ControlPeer { sender, receiver, standing, drive, token, key, binding, nonce, secret };
                 peer.reply(header.request, &head(), &Welcome { cluster: hello.cluster, proof }.into())
                     .await?;
                 Ok(peer)

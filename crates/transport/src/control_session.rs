@@ -1,8 +1,8 @@
 //! A session with the manager: its Hello, TLS, mutual proof of the token's secret, then calls, one at a time.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use braid_layout::{ClusterId, DriveId};
+use braid_layout::{ClusterId, DriveId, TokenId};
 use braid_wire::Wire;
 use braid_wire::capability::{Binding, Challenge, Key, mac_equal};
 use braid_wire::control::{Authenticate, ControlHead, ControlReply, ControlRequest, RequestHead};
@@ -10,7 +10,7 @@ use braid_wire::data::PeerRole;
 use braid_wire::token::{Pin, Standing, Token};
 
 use crate::error::{Greeted, Result, TransportError};
-use crate::hello;
+use crate::hello::{self, Wanted};
 use crate::limits::Limits;
 use crate::receiver::Receiver;
 use crate::sender::Sender;
@@ -22,15 +22,45 @@ use crate::tls::Secured;
 pub struct Credentials {
     /// Rights of the session.
     pub standing: Standing,
-    /// Cluster that the manager must belong to.
-    pub cluster: ClusterId,
-    /// Identity of the drive; zero for a client.
-    pub drive: DriveId,
-    /// The secret that is proved.
-    pub secret: Secret,
     /// The pin of the CA that the manager's certificate must be of.
     pub pin: Pin,
+    /// The CA's cluster, once it is known.
+    pub cluster: KnownCluster,
+    /// Identity of the drive; zero for a client.
+    pub drive: DriveId,
+    /// The token that is proved; [`TokenId::NONE`] for a drive that has joined.
+    pub token: TokenId,
+    /// The secret that is proved.
+    pub secret: Secret,
 }
+
+/// The identity of a cluster of which first only the pin may be known. Copies share it: the first session
+/// with the manager tells it to all of them.
+#[derive(Debug, Clone, Default)]
+pub struct KnownCluster(Arc<OnceLock<ClusterId>>);
+
+impl KnownCluster {
+    /// The cluster's identity; `ClusterId(0)`, which no cluster has, before the first session.
+    pub fn get(&self) -> ClusterId {
+        self.0.get().copied().unwrap_or_default()
+    }
+}
+
+impl From<ClusterId> for KnownCluster {
+    fn from(cluster: ClusterId) -> KnownCluster {
+        let known = KnownCluster::default();
+        let _ = known.0.set(cluster);
+        known
+    }
+}
+
+impl PartialEq for KnownCluster {
+    fn eq(&self, other: &KnownCluster) -> bool {
+        self.get() == other.get()
+    }
+}
+
+impl Eq for KnownCluster {}
 
 /// A secret that is proved to the manager: a token's, or a drive's own once it has joined. Its copies share
 /// it: when a drive's key is turned, all of them prove the new one.
@@ -71,7 +101,14 @@ impl Credentials {
     /// Credentials of a drive that has joined, from its master key and the number of that.
     pub fn of_drive(cluster: ClusterId, pin: Pin, drive: DriveId, key: u32, master: &Key) -> Credentials {
         let secret = Secret::new(key, Token::drive_secret(master));
-        Credentials { standing: Standing::Drive, cluster, drive, secret, pin }
+        Credentials {
+            standing: Standing::Drive,
+            pin,
+            cluster: cluster.into(),
+            drive,
+            token: TokenId::NONE,
+            secret,
+        }
     }
 
     /// The drive's master key was turned: from now on these credentials and all copies of them prove the new
@@ -85,11 +122,12 @@ impl Credentials {
 impl From<&Token> for Credentials {
     fn from(token: &Token) -> Credentials {
         Credentials {
-            standing: token.standing,
-            cluster: token.cluster,
-            drive: DriveId(0),
-            secret: Secret::new(0, token.secret.clone()),
+            standing: token.role.standing(),
             pin: token.pin,
+            cluster: KnownCluster::default(),
+            drive: DriveId(0),
+            token: token.id,
+            secret: Secret::new(0, token.secret.clone()),
         }
     }
 }
@@ -114,10 +152,11 @@ impl ControlSession {
         credentials: impl Into<Credentials>,
         limits: &Limits,
     ) -> Result<ControlSession> {
-        let Credentials { standing, cluster, drive, secret, pin } = credentials.into();
+        let Credentials { standing, pin, cluster: known, drive, token, secret } = credentials.into();
         let Proved { number: key, key: secret } = secret.get();
         let (sender, mut receiver) = Stream::connect(address, limits).await?.into_halves();
-        let hello = hello::take(&mut receiver, PeerRole::Manager, cluster, None, limits).await;
+        let wanted = known.0.get().copied().map_or(Wanted::AnyCluster, Wanted::Cluster);
+        let hello = hello::take(&mut receiver, PeerRole::Manager, wanted, None, limits).await;
         let hello = hello.map_err(|error| error.or_damaged(Greeted::No))?;
         let secured = Secured::connect(sender, receiver, &pin).await?;
         let binding = secured.binding(&hello);
@@ -127,16 +166,27 @@ impl ControlSession {
         let mut session =
             ControlSession { sender, receiver, limits: *limits, binding, nonce, head, request: 0 };
         let proof = Token::asker_proof(&secret, &binding, &nonce, standing, drive);
-        match session.call(&Authenticate { standing, drive, key, nonce, proof }.into()).await? {
+        match session.call(&Authenticate { standing, drive, key, token, nonce, proof }.into()).await? {
             ControlReply::Welcome(welcome) => {
                 let expected = Token::manager_proof(&secret, &binding, &nonce);
-                if welcome.cluster == cluster && mac_equal(&expected, &welcome.proof) {
+                if welcome.cluster == hello.cluster && mac_equal(&expected, &welcome.proof) {
+                    let _ = known.0.set(hello.cluster); // or it is known already
                     return Ok(session);
                 }
                 Err(TransportError::Forged { address: address.to_owned(), what: "welcome" })
             }
             other => Err(session.unexpected(format!("{} instead of a welcome", other.name()))),
         }
+    }
+
+    /// Asks who listens at the address: the cluster of the manager there, if that has a certificate of the CA
+    /// with this pin. Nothing is proved to it.
+    pub async fn cluster_at(address: &str, pin: Pin, limits: &Limits) -> Result<ClusterId> {
+        let (sender, mut receiver) = Stream::connect(address, limits).await?.into_halves();
+        let hello = hello::take(&mut receiver, PeerRole::Manager, Wanted::AnyCluster, None, limits).await;
+        let hello = hello.map_err(|error| error.or_damaged(Greeted::No))?;
+        Secured::connect(sender, receiver, &pin).await?;
+        Ok(hello.cluster)
     }
 
     /// Sends a request that is not an operation, and returns its reply: see [`ControlSession::call_as`].

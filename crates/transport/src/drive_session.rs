@@ -22,7 +22,7 @@ use tokio::time::timeout;
 use crate::bodies::STRANGER_BODY_BYTES_MAX;
 use crate::credit::{Credit, Credits};
 use crate::error::{Result, TransportError};
-use crate::hello;
+use crate::hello::{self, Wanted};
 use crate::limits::Limits;
 use crate::net::{ReadHalf, WriteHalf};
 use crate::receiver::Receiver;
@@ -133,7 +133,9 @@ impl DriveSession {
         let stream = Stream::connect(address, limits).await?;
         let link = stream.link();
         let (sender, mut receiver) = stream.into_halves();
-        let hello = hello::take(&mut receiver, PeerRole::Drive, cluster, Some(expect), limits).await?;
+        let hello =
+            hello::take(&mut receiver, PeerRole::Drive, Wanted::Cluster(cluster), Some(expect), limits)
+                .await?;
         let seal = seal::Asker::new(&hello, hello::challenge());
         let unanswered = Unanswered::default();
         let asker = Asker {

@@ -18,12 +18,21 @@ pub fn challenge() -> Challenge {
     bytes
 }
 
+/// The cluster to which a peer must belong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// The cluster with this identity.
+    Cluster(ClusterId),
+    /// Any: the peer's certificate is to tell.
+    AnyCluster,
+}
+
 /// Receives the peer's Hello and checks that the peer is the expected one. Versions are compared first, as
 /// they stand in the header of the peer's very first frame: nothing of another version is sent or understood.
 pub(crate) async fn take(
     receiver: &mut Receiver,
     role: PeerRole,
-    cluster: ClusterId,
+    wanted: Wanted,
     drive: Option<DriveId>,
     limits: &Limits,
 ) -> Result<Hello> {
@@ -47,21 +56,23 @@ pub(crate) async fn take(
         return Err(TransportError::Unexpected { address, what });
     }
     let hello = Hello::from_bytes(&body).map_err(decode)?;
-    match mismatch(&hello, role, cluster, drive) {
+    match mismatch(&hello, role, wanted, drive) {
         Some(mismatch) => Err(TransportError::WrongPeer { address, mismatch }),
         None => Ok(hello),
     }
 }
 
-fn mismatch(hello: &Hello, role: PeerRole, cluster: ClusterId, drive: Option<DriveId>) -> Option<Mismatch> {
+fn mismatch(hello: &Hello, role: PeerRole, wanted: Wanted, drive: Option<DriveId>) -> Option<Mismatch> {
     if !(hello.version_min..=hello.version_max).contains(&WIRE_VERSION) {
         return Some(Mismatch::Version { min: hello.version_min, max: hello.version_max });
     }
     if hello.role != role {
         return Some(Mismatch::Role { expected: role, found: hello.role });
     }
-    if hello.cluster != cluster {
-        return Some(Mismatch::Cluster { expected: cluster, found: hello.cluster });
+    let found = hello.cluster;
+    match wanted {
+        Wanted::Cluster(expected) if expected != found => return Some(Mismatch::Cluster { expected, found }),
+        Wanted::Cluster(_) | Wanted::AnyCluster => {}
     }
     let expected = drive.filter(|&drive| drive != hello.drive)?;
     Some(Mismatch::Drive { expected, found: hello.drive })

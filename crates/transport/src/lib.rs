@@ -47,7 +47,7 @@ mod tls;
 pub use authority::{Authority, BadAuthority, CERTIFICATE_S};
 pub use bodies::STRANGER_BODY_BYTES_MAX;
 pub use control_peer::{Asked, ControlPeer};
-pub use control_session::{ControlSession, Credentials};
+pub use control_session::{ControlSession, Credentials, KnownCluster};
 pub use credit::{Credit, Credits, Turn};
 pub use descriptors::raise_descriptors;
 pub use drive_session::{Answer, Answers, Asker, DriveSession, NEXT_RAIL};

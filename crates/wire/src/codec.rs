@@ -7,7 +7,7 @@
 
 use braid_layout::{
     ClientId, ClusterId, Column, ColumnMask, DriveId, EndBound, FileId, Generation, HolderId, LockSession,
-    ObjectId, OperationNumber, PartitionId, ReservationId, Version, VolumeId, version::Lease,
+    ObjectId, OperationNumber, PartitionId, ReservationId, TokenId, Version, VolumeId, version::Lease,
 };
 
 /// The reason why bytes are not the message they claim to be.
@@ -177,6 +177,7 @@ wire_newtype!(
     LockSession(u64),
     OperationNumber(u64),
     ReservationId(u64),
+    TokenId(u64),
     Generation(u32),
     Lease(u32),
     Column(u8),

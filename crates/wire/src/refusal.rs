@@ -65,7 +65,7 @@ choice! {
         /// The column is joining, and has not caught up with the unit yet: read from the other columns.
         NotCaughtUp = 29,
 
-        /// The token is not one of this cluster's.
+        /// The token is not one of this cluster's, or may not be used any more.
         BadToken = 40,
         /// The token does not allow this.
         NotAllowed = 41,

@@ -12,6 +12,7 @@ mod sim;
 mod snapshot;
 mod store;
 mod stream;
+mod tokens;
 mod volume;
 
 use std::ffi::OsString;
@@ -37,6 +38,7 @@ pub(crate) use sim::{Sim, Size};
 pub(crate) use snapshot::{Snapshot, SnapshotOf, SnapshotRestore};
 pub(crate) use store::Store;
 pub(crate) use stream::{Pace, Play, Record, Stream};
+pub(crate) use tokens::{Role as TokenRole, TokenCommand, TokenNew};
 pub(crate) use volume::{Clustering, Layout, LayoutSet, Volume, VolumeCreate, VolumeSet};
 
 /// Striped, redundant storage over ordinary machines.
@@ -178,6 +180,12 @@ pub(crate) enum Command {
         after_help = "Examples:\n  braid key rotate --all\n  braid key revoke braid://media/a.mkv"
     )]
     Key(Keys),
+    /// Say who may use the cluster, and for what
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  braid token new laptop --volumes main --read-only --expires 30d --out laptop.toml\n  braid token revoke laptop"
+    )]
+    Token(TokenCommand),
     /// Keep a volume or directory as it is at one moment
     #[command(
         subcommand,

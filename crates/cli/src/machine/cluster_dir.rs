@@ -2,7 +2,7 @@
 //!
 //! | path | what |
 //! |---|---|
-//! | `cluster.toml` | manager's address, client token, drives' names; mode 0600, replaced by rename |
+//! | `cluster.toml` | manager's address, a token, drives' names; mode 0600, replaced by rename |
 //! | `LOCK` | held (flock) by `braid up` while it starts servers and, in the foreground, while it runs |
 //! | `manager/` | the manager's state and tokens |
 //! | `drive-N/` | one drive's store each |
@@ -199,7 +199,7 @@ fn failure(error: ClusterFileError) -> Failure {
         }
         ClusterFileError::Content { path, why } => {
             Failure::new(Exit::Failed, format!("read {}", path.display()), why)
-                .remedy("it needs manager = \"HOST:PORT\" and token = \"braid-client-...\"")
+                .remedy("it needs manager = \"HOST:PORT\" and token = \"braid1.client...\"")
         }
     }
 }

@@ -134,7 +134,6 @@ fn hint(error: &Error) -> &'static str {
         Some(Reason::NoVolume) => "see `braid volume ls`",
         Some(Reason::NoDrive) => "see `braid drive ls`",
         Some(Reason::NotEmpty) => "remove what is in it first, or use rm -r",
-        Some(Reason::BadToken) => "check the token in cluster.toml: it must be the manager's client.token",
         Some(Reason::TooFewDrives | Reason::TooManyAway) => "see `braid status`",
         Some(Reason::Full) => "see `braid df`, which also says what snapshots keep",
         _ => "",

@@ -134,8 +134,10 @@ fn a_bad_token_opens_nothing() {
         let text = fs::read_to_string(other.dir().join("cluster.toml")).expect("read");
         token(&text).expect("a token")
     };
-    let last = if own.ends_with('0') { '1' } else { '0' };
-    let forged = format!("{}{last}", &own[..own.len() - 1]);
+    // The last part is the token's end; the one before it the secret.
+    let (before, end) = own.rsplit_once('.').expect("parts");
+    let last = if before.ends_with('0') { '1' } else { '0' };
+    let forged = format!("{}{last}.{end}", &before[..before.len() - 1]);
     for (wrong, code) in [(forged.as_str(), 6), (&foreign, 6), ("nonsense", 6)] {
         fs::write(&path, good.replace(&own, wrong)).expect("written");
         let said = cluster.line("ls braid://main");
@@ -190,10 +192,10 @@ fn directories_and_ports_are_not_shared() {
     .failed(2, "nobody can connect");
     assert!(!cluster.dir().join("any").exists() && !cluster.dir().join("d10").exists());
     // A drive without a token, and with the wrong kind of token.
-    serve(&cluster, &["drive", "serve", "--dir", "d9", "--manager", &address]).failed(2, "join token");
+    serve(&cluster, &["drive", "serve", "--dir", "d9", "--manager", &address]).failed(2, "--role drive");
     let client = ["--token-file", "manager/client.token"];
     serve(&cluster, &[&["drive", "serve", "--dir", "d9", "--manager", &address], client.as_slice()].concat())
-        .failed(6, "client token");
+        .failed(6, "this is for clients");
     // A drive's directory of another cluster.
     cluster.down().ok();
     let wrong = ["drive", "serve", "--dir", "drive-1", "--manager", &foreign, "--token-file", &foreign_token];

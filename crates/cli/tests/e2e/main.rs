@@ -45,4 +45,5 @@ mod snapshots;
 mod sources;
 mod store;
 mod support;
+mod tokens;
 mod trees;

@@ -52,11 +52,11 @@ fn a_manager_of_another_release_is_named_at_once() {
     let cluster = Cluster::nowhere();
     let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
     let file = format!(
-        "manager = \"{}\"\ntoken = \"braid-client-{:032x}-{:064x}-{:064x}\"\ndrives = []\n",
+        "manager = \"{}\"\ntoken = \"braid1.client.{:064x}.{:016x}.{:064x}.0\"\ndrives = []\n",
         listener.local_addr().expect("an address"),
         7,
-        9,
-        1
+        8,
+        9
     );
     let other = WIRE_VERSION - 1;
     std::thread::spawn(move || {

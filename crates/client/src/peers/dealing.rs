@@ -118,7 +118,8 @@ impl Drives {
             return Ok(loads);
         }
         let began = Instant::now();
-        let mut session = DriveSession::connect_first(addresses, drive, self.cluster, &self.limits).await?;
+        let mut session =
+            DriveSession::connect_first(addresses, drive, self.cluster.get(), &self.limits).await?;
         session.count_sent(Arc::clone(&self.counts.sent));
         {
             let mut entries = self.entries.lock().expect("no holder panics");
@@ -169,7 +170,7 @@ impl Drives {
         };
         for address in due {
             let entries = Arc::clone(&self.entries);
-            let cluster = self.cluster;
+            let cluster = self.cluster.get();
             let limits = self.limits;
             let origin = self.began;
             let sent = Arc::clone(&self.counts.sent);
@@ -212,7 +213,7 @@ impl Drives {
             let drive = row.drive;
             let calls = row.addresses.iter().map(str::to_owned).map(move |address| async move {
                 let began = Instant::now();
-                let called = DriveSession::connect(&address, drive, self.cluster, &self.limits).await;
+                let called = DriveSession::connect(&address, drive, self.cluster.get(), &self.limits).await;
                 let reached = match called {
                     Ok(_) => Reached::In(began.elapsed()),
                     Err(error) => Reached::Not(error.to_string()),

@@ -22,8 +22,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use braid_layout::{ClusterId, DriveId};
-use braid_transport::{DriveSession, Limits, SharedSession, TransportError};
+use braid_layout::DriveId;
+use braid_transport::{DriveSession, KnownCluster, Limits, SharedSession, TransportError};
 use braid_wire::Addresses;
 use braid_wire::addresses::RAILS_MAX;
 
@@ -34,7 +34,7 @@ use crate::analysis::Recorder;
 
 /// Sessions and notes of all drives.
 pub(crate) struct Drives {
-    pub(super) cluster: ClusterId,
+    pub(super) cluster: KnownCluster,
     pub(super) limits: Limits,
     idle_max: usize,
     avoid: Duration,
@@ -206,9 +206,14 @@ pub(super) fn entry_at<'e>(
 
 impl Drives {
     /// Creates the connections; no drive is known yet.
-    pub(crate) fn new(cluster: ClusterId, limits: Limits, idle_max: usize, avoid: Duration) -> Drives {
+    pub(crate) fn new(
+        cluster: impl Into<KnownCluster>,
+        limits: Limits,
+        idle_max: usize,
+        avoid: Duration,
+    ) -> Drives {
         Drives {
-            cluster,
+            cluster: cluster.into(),
             limits,
             idle_max,
             avoid,
@@ -221,18 +226,23 @@ impl Drives {
         }
     }
 
+    /// The same settings, and no connection.
+    fn anew(&self) -> Drives {
+        Drives::new(self.cluster.clone(), self.limits, self.idle_max, self.avoid)
+    }
+
     /// Connections apart from these, with the same settings, for data that is due. Both are counted together.
     pub(crate) fn apart(&self) -> Drives {
         let counts = self.counts.clone();
         let tries_aside = true;
-        Drives { counts, tries_aside, ..Drives::new(self.cluster, self.limits, self.idle_max, self.avoid) }
+        Drives { counts, tries_aside, ..self.anew() }
     }
 
     /// Connections apart from these whose requests leave spans.
     pub(crate) fn recording(&self, recorder: Arc<Recorder>) -> Drives {
         let counts = self.counts.clone();
         let recorder = Some(recorder);
-        Drives { counts, recorder, ..Drives::new(self.cluster, self.limits, self.idle_max, self.avoid) }
+        Drives { counts, recorder, ..self.anew() }
     }
 
     /// A session with the drive on the rail of this address: an idle one, or a new one.
@@ -246,7 +256,7 @@ impl Drives {
         if let Some(session) = self.take_idle(drive, &address) {
             return Ok(Lent { session, reused: true, drive, address });
         }
-        let mut session = DriveSession::connect(&address, drive, self.cluster, limits).await?;
+        let mut session = DriveSession::connect(&address, drive, self.cluster.get(), limits).await?;
         session.count_sent(Arc::clone(&self.counts.sent));
         Ok(Lent { session, reused: false, drive, address })
     }
@@ -388,7 +398,7 @@ impl Drives {
 
     /// Connects to the drive in a task of its own. Its hello removes the note.
     fn try_aside(&self, drive: DriveId, addresses: Addresses) {
-        let cluster = self.cluster;
+        let cluster = self.cluster.get();
         let limits = self.limits;
         let sent = Arc::clone(&self.counts.sent);
         let entries = Arc::clone(&self.entries);
@@ -423,6 +433,8 @@ impl Drives {
 
 #[cfg(test)]
 mod tests {
+    use braid_layout::ClusterId;
+
     use super::*;
 
     #[test]

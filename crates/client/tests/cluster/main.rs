@@ -22,6 +22,7 @@ mod shared;
 mod sizes;
 mod snapshots;
 mod sparse;
+mod tokens;
 mod units;
 mod wrong;
 

@@ -1,17 +1,19 @@
 //! Turns a directory into a drive: makes its store, and registers it with the manager.
 //!
-//! The order is: write the identity, make the store, get the master key over a session with the join token,
-//! write the key, ask the manager to join. After a crash at any point the next start continues from what it
-//! finds. A store made for a join that the manager never heard of is empty and may be made again.
+//! The order is: ask the manager, whose certificate must be of the token's CA, for its cluster; write the
+//! identity, make the store, get the master key over a session with the join token, write the key, ask the
+//! manager to join. After a crash at any point the next start continues from what it finds. A store made for
+//! a join that the manager never heard of is empty and may be made again.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use braid_layout::ClusterId;
 use braid_store::{Options, Store, Turns};
 use braid_transport::{ControlSession, Credentials, Limits, TransportError, host};
 use braid_wire::Reason;
 use braid_wire::control::{ControlReply, JoinDrive};
-use braid_wire::token::Token;
+use braid_wire::token::{Pin, Token};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -160,6 +162,19 @@ pub(crate) async fn join(
     joined
 }
 
+/// The identity of the cluster whose CA has this pin, as its manager tells it. Tries for `config.settings.join_wait`.
+pub(crate) async fn cluster_of(manager: &str, pin: Pin, config: &Config) -> Result<ClusterId, DriveError> {
+    let mut tries = Tries::new(config.settings.join_wait);
+    loop {
+        let attempt = ControlSession::cluster_at(manager, pin, &config.settings.limits);
+        let attempted = tokio::time::timeout(tries.bound(), attempt).await;
+        let attempted = attempted.unwrap_or_else(|_| Err(timed_out(manager))).map_err(DriveError::Join);
+        if let Some(cluster) = tries.after(manager, attempted).await? {
+            return Ok(cluster);
+        }
+    }
+}
+
 /// Tries to join for `config.settings.join_wait`.
 async fn try_for_long(
     directory: &Directory,
@@ -169,28 +184,64 @@ async fn try_for_long(
     about: &About,
     capacity_bytes: u64,
 ) -> Result<(), DriveError> {
-    let deadline = Instant::now() + config.settings.join_wait;
-    let mut wait = RETRY_MIN;
-    let mut told = None::<Instant>;
+    let mut tries = Tries::new(config.settings.join_wait);
     loop {
-        let bound = deadline.saturating_duration_since(Instant::now()).max(TRY_MIN);
         let attempt = attempt(directory, identity, manager, config, about, capacity_bytes);
-        let attempted = tokio::time::timeout(bound, attempt).await.unwrap_or_else(|_| {
-            Err(DriveError::Join(TransportError::Timeout { what: "to join", address: manager.to_owned() }))
-        });
+        let attempted = tokio::time::timeout(tries.bound(), attempt).await;
+        let attempted = attempted.unwrap_or_else(|_| Err(DriveError::Join(timed_out(manager))));
+        if let Some(()) = tries.after(manager, attempted).await? {
+            return Ok(());
+        }
+    }
+}
+
+fn timed_out(manager: &str) -> TransportError {
+    TransportError::Timeout { what: "to join", address: manager.to_owned() }
+}
+
+/// Tries to reach the manager, with pauses between.
+struct Tries {
+    deadline: Instant,
+    /// The next pause.
+    wait: Duration,
+    /// The last warning.
+    told: Option<Instant>,
+}
+
+impl Tries {
+    /// Tries for this long.
+    fn new(long: Duration) -> Tries {
+        Tries { deadline: Instant::now() + long, wait: RETRY_MIN, told: None }
+    }
+
+    /// Maximum time of the next try.
+    fn bound(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now()).max(TRY_MIN)
+    }
+
+    /// The result of a try, or its error if no other may succeed in time. `None`: the pause before the next
+    /// one is over.
+    async fn after<T>(
+        &mut self,
+        manager: &str,
+        attempted: Result<T, DriveError>,
+    ) -> Result<Option<T>, DriveError> {
         match attempted {
-            Ok(()) => return Ok(()),
-            Err(DriveError::Join(error)) if may_pass(&error) && Instant::now() + wait < deadline => {
-                if told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
-                    told = Some(Instant::now());
-                    let left = deadline.saturating_duration_since(Instant::now()).as_secs();
+            Ok(done) => return Ok(Some(done)),
+            Err(DriveError::Join(error))
+                if may_pass(&error) && Instant::now() + self.wait < self.deadline =>
+            {
+                if self.told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
+                    self.told = Some(Instant::now());
+                    let left = self.deadline.saturating_duration_since(Instant::now()).as_secs();
                     warn!(%manager, %error, "not joined yet: waiting for the manager, trying on for {left} s");
                 }
             }
             Err(error) => return Err(error),
         }
-        tokio::time::sleep(wait).await;
-        wait = (wait * 2).min(RETRY_MAX);
+        tokio::time::sleep(self.wait).await;
+        self.wait = (self.wait * 2).min(RETRY_MAX);
+        Ok(None)
     }
 }
 

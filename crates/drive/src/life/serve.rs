@@ -27,8 +27,9 @@ use crate::keys::Keys;
 use crate::life::config::Config;
 use crate::life::heartbeat::{self, About, Pulse};
 use crate::life::identity::{Directory, Identity};
+use crate::life::join;
 use crate::life::lease::Lease;
-use crate::life::{join, startup_identity};
+use crate::life::startup_identity::{self, Known};
 use crate::parity::forwarder::Forwarder;
 use crate::parity::sisters::Sisters;
 use crate::readmission::ReadmissionFence;
@@ -69,7 +70,8 @@ pub async fn run(
 ) -> Result<(), DriveError> {
     config.validate()?;
     tokio::pin!(shutdown);
-    let preparing = prepare(&config);
+    let Some(begun) = begin(&config, &mut shutdown).await? else { return Ok(()) };
+    let preparing = prepare(&config, begun);
     tokio::pin!(preparing);
     let Some(prepared) = unless(&mut shutdown, &mut preparing).await else {
         // Usually this is done at once, and leaves the directory free for the next start.
@@ -311,10 +313,19 @@ struct Prepared {
     about: About,
 }
 
-/// Prepares a drive from its directory, up to the point where it listens. If the future is dropped midway,
-/// the thread that it started keeps the directory locked until it is done.
-async fn prepare(config: &Config) -> Result<Prepared, DriveError> {
-    let (directory, identity, manager) = in_thread(config.clone(), |config| {
+/// A directory that this process has taken, its drive, and the manager's address.
+struct Begun {
+    directory: Directory,
+    identity: Identity,
+    manager: String,
+}
+
+/// Takes the directory and finds which drive it is. `None`: the shutdown came first.
+async fn begin(
+    config: &Config,
+    shutdown: &mut (impl Future<Output = ()> + Unpin),
+) -> Result<Option<Begun>, DriveError> {
+    let taking = in_thread(config.clone(), |config| {
         #[cfg(feature = "simulated")]
         let directory = match &config.settings.medium {
             Some(medium) => Directory::on_medium(&config.dir, Arc::clone(medium)),
@@ -322,10 +333,43 @@ async fn prepare(config: &Config) -> Result<Prepared, DriveError> {
         };
         #[cfg(not(feature = "simulated"))]
         let directory = Directory::take(&config.dir)?;
-        let (identity, manager) = startup_identity::identity(&directory, &config)?;
-        Ok((directory, identity, manager))
+        let known = startup_identity::identity(&directory, &config, None)?;
+        Ok((directory, known))
+    });
+    tokio::pin!(taking);
+    let Some(taken) = unless(shutdown, &mut taking).await else {
+        // Usually this is done at once, and leaves the directory free for the next start.
+        let _ = tokio::time::timeout(PREPARE_WAIT, taking).await;
+        return Ok(None);
+    };
+    let (directory, known) = taken?;
+    let manager = match known {
+        Known::Is(identity, manager) => {
+            return Ok(Some(Begun { directory, identity: *identity, manager }));
+        }
+        Known::Asks(manager) => manager,
+    };
+    let Some(token) = &config.token else { return Err(DriveError::NoToken(config.dir.clone())) };
+    let Some(cluster) = unless(shutdown, join::cluster_of(&manager, token.pin, config)).await else {
+        info!(%manager, "the drive was stopped before it had joined the cluster");
+        return Ok(None);
+    };
+    let cluster = Some(cluster?);
+    let (directory, known) = in_thread(config.clone(), move |config| {
+        let known = startup_identity::identity(&directory, &config, cluster)?;
+        Ok((directory, known))
     })
     .await?;
+    match known {
+        Known::Is(identity, manager) => Ok(Some(Begun { directory, identity: *identity, manager })),
+        Known::Asks(_) => Err(DriveError::NoToken(config.dir.clone())),
+    }
+}
+
+/// Prepares a drive from its directory, up to the point where it listens. If the future is dropped midway,
+/// the thread that it started keeps the directory locked until it is done.
+async fn prepare(config: &Config, begun: Begun) -> Result<Prepared, DriveError> {
+    let Begun { directory, identity, manager } = begun;
     let settings = &config.settings;
     let descriptors = raise_descriptors(PeerSlots::descriptors(settings.connections_max));
     let room = PeerSlots::new(settings.connections_max, descriptors);

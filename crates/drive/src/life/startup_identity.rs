@@ -3,11 +3,13 @@
 //! A drive that the manager is known to know keeps its identity: a token of another cluster is refused. So
 //! does a drive that may have joined without hearing the answer, if its token is of the same cluster. An
 //! identity made for a join to another cluster that never completed is replaced when a corrected token is
-//! given, unless its store holds an object.
+//! given, unless its store holds an object. A token tells its cluster by the hash of a certificate authority
+//! (CA) alone: the cluster's identity is what the manager says, if its certificate is of that CA. If it is the
+//! drive's own cluster, that has another CA now, and the drive keeps the new hash.
 
-use braid_layout::DriveId;
+use braid_layout::{ClusterId, DriveId};
 use braid_wire::control::StateMark;
-use braid_wire::token::{Standing, Token};
+use braid_wire::token::{Pin, Token, TokenRole};
 use tracing::info;
 
 use crate::error::DriveError;
@@ -15,36 +17,43 @@ use crate::life::config::Config;
 use crate::life::identity::{Directory, Identity};
 use crate::life::join;
 
-/// The directory's drive; on a first start a new one, of the token's cluster. The second value is the
-/// manager's address: it is stored once a session there is authenticated. Blocks on the disk.
-pub(crate) fn identity(directory: &Directory, config: &Config) -> Result<(Identity, String), DriveError> {
-    if config.token.as_ref().is_some_and(|token| token.standing != Standing::Join) {
+/// The drive that a directory is, as far as it is known.
+pub(crate) enum Known {
+    /// The drive, and the manager's address: that is stored once a session there is authenticated.
+    Is(Box<Identity>, String),
+    /// It depends on the identity of the token's cluster, which is to be asked of the manager at this
+    /// address.
+    Asks(String),
+}
+
+/// The directory's drive; on a first start a new one, of the token's cluster. `cluster`: that cluster, once
+/// it was asked. Blocks on the disk.
+pub(crate) fn identity(
+    directory: &Directory,
+    config: &Config,
+    cluster: Option<ClusterId>,
+) -> Result<Known, DriveError> {
+    if config.token.as_ref().is_some_and(|token| token.role != TokenRole::Drive) {
         return Err(DriveError::NotAJoinToken);
     }
     let dir = || directory.path().to_owned();
-    let mut identity = match (directory.identity()?, &config.token) {
-        (Some(before), Some(token)) if before.cluster != token.cluster => {
-            let other = DriveError::OtherCluster { dir: dir(), here: before.cluster, asked: token.cluster };
-            if before.joined || holds_objects(directory, &before, config)? {
-                return Err(other);
-            }
-            let identity = fresh(config, token)?;
-            info!(dir = %dir().display(), was = %before.cluster, now = %token.cluster,
-                "the drive had never joined a cluster: it begins anew with the new token");
-            // In this order: a crash in between leaves the old identity without a store, which may be
-            // replaced again.
-            directory.discard_store()?;
-            identity
-        }
-        (Some(identity), _) => identity,
+    let before = directory.identity()?;
+    let manager = config.manager.clone().or_else(|| before.as_ref()?.manager.clone());
+    let is_of = |token: &Token| before.as_ref().is_some_and(|before| before.ca == Some(token.pin));
+    let mut identity = match (before.clone(), config.token.as_ref().filter(|token| !is_of(token))) {
         (None, None) => return Err(DriveError::NoToken(dir())),
-        (None, Some(token)) => fresh(config, token)?,
+        (Some(identity), None) => identity,
+        (before, Some(token)) => {
+            let manager = manager.clone().ok_or(DriveError::NoManager)?;
+            let Some(cluster) = cluster else { return Ok(Known::Asks(manager)) };
+            match before {
+                // Its cluster has another CA since, or had none when it joined.
+                Some(before) if before.cluster == cluster => Identity { ca: Some(token.pin), ..before },
+                before => begin_anew(directory, config, before, cluster, token.pin)?,
+            }
+        }
     };
-    let manager = config.manager.clone().or_else(|| identity.manager.clone()).ok_or(DriveError::NoManager)?;
-    if let Some(token) = &config.token {
-        // Also for a drive that has joined: its cluster may have another CA since.
-        identity.ca = Some(token.pin);
-    }
+    let manager = manager.ok_or(DriveError::NoManager)?;
     if identity.ca.is_none() {
         return Err(DriveError::NoAuthority(dir()));
     }
@@ -53,11 +62,32 @@ pub(crate) fn identity(directory: &Directory, config: &Config) -> Result<(Identi
     }
     directory.tighten();
     directory.save(&identity)?;
-    Ok((identity, manager))
+    Ok(Known::Is(Box::new(identity), manager))
 }
 
-/// A new drive of the token's cluster.
-fn fresh(config: &Config, token: &Token) -> Result<Identity, DriveError> {
+/// A new drive of the cluster in a directory that may hold one of another cluster, which never joined.
+fn begin_anew(
+    directory: &Directory,
+    config: &Config,
+    before: Option<Identity>,
+    cluster: ClusterId,
+    pin: Pin,
+) -> Result<Identity, DriveError> {
+    let Some(before) = before else { return fresh(config, cluster, pin) };
+    let dir = directory.path().to_owned();
+    if before.joined || holds_objects(directory, &before, config)? {
+        return Err(DriveError::OtherCluster { dir, here: before.cluster, asked: cluster });
+    }
+    let identity = fresh(config, cluster, pin)?;
+    info!(dir = %dir.display(), was = %before.cluster, now = %cluster,
+        "the drive had never joined a cluster: it begins anew with the new token");
+    // In this order: a crash in between leaves the old identity without a store, which may be replaced again.
+    directory.discard_store()?;
+    Ok(identity)
+}
+
+/// A new drive of a cluster.
+fn fresh(config: &Config, cluster: ClusterId, pin: Pin) -> Result<Identity, DriveError> {
     if config.manager.is_none() {
         return Err(DriveError::NoManager);
     }
@@ -66,8 +96,8 @@ fn fresh(config: &Config, token: &Token) -> Result<Identity, DriveError> {
     let drive = DriveId(u128::from_le_bytes(random));
     let name = config.name.clone().unwrap_or_else(|| format!("drive-{}", drive.short()));
     Ok(Identity {
-        cluster: token.cluster,
-        ca: Some(token.pin),
+        cluster,
+        ca: Some(pin),
         drive,
         name,
         manager: None,

@@ -37,7 +37,7 @@ async fn start_as_before(dir: &Path, manager: &Manager) -> Drive {
 
 fn is_wrong_cluster(error: &DriveError) -> bool {
     let DriveError::Join(TransportError::WrongPeer { mismatch, .. }) = error else { return false };
-    matches!(mismatch, Mismatch::Cluster { .. }) && error.to_string().contains("give the join token")
+    matches!(mismatch, Mismatch::Authority { .. }) && error.to_string().contains("give the join token")
 }
 
 #[tokio::test]
@@ -60,9 +60,9 @@ async fn a_shutdown_ends_a_start_that_waits_for_the_manager() {
             // The drive is in the middle of a try.
             within(mute.accept()).await.unwrap();
         } else {
-            // The drive tries as soon as the store exists.
+            // The drive tries as soon as the directory is taken.
             within(async {
-                while !dir.path().join("store/superblock").exists() {
+                while !dir.path().join("LOCK").exists() {
                     tokio::task::yield_now().await;
                 }
             })

@@ -17,7 +17,7 @@ use braid_testing::answer;
 use braid_transport::{DriveSession, Limits, TransportError};
 use braid_wire::control::Admission;
 use braid_wire::data::{Address, Create, DriveReply, Expect, Fence, PartitionSet, Retire};
-use braid_wire::token::{Standing, Token};
+use braid_wire::token::{Token, TokenRole};
 use braid_wire::{Capability, Reason, Rights};
 use tokio::sync::oneshot;
 
@@ -329,7 +329,7 @@ async fn what_cannot_start_says_why() {
     let error = fails(tokenless).await;
     assert!(matches!(error, DriveError::NoToken(_)), "{error}");
     let mut client = configure(other.path());
-    client.token = Some(Token { standing: Standing::Client, ..manager.join_token() });
+    client.token = Some(Token { role: TokenRole::Client, ..manager.join_token() });
     assert!(matches!(fails(client).await, DriveError::NotAJoinToken));
     let empty = tempfile::tempdir().unwrap();
     let mut homeless = configure(empty.path());

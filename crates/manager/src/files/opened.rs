@@ -7,15 +7,16 @@ use braid_layout::{FileId, HolderId};
 use braid_meta::records::schema::{InodeRecord, ReservationRecord};
 use braid_meta::tree::files::lease_lost;
 use braid_meta::tree::names::show;
-use braid_meta::tree::view::{self, Opener};
+use braid_meta::tree::view::{self, Asker, Opener};
 use braid_wire::control::{DriveState, Opened};
 use braid_wire::{Reason, Refusal};
 
-use crate::asker::asker;
+use crate::asker::{asker, asker_token};
 use crate::columns::partitions::make_partition;
 use crate::core::Core;
 use crate::files::reach::{Need, with_reach};
 use crate::rates::under;
+use crate::sessions::token_rights;
 
 /// The answer to a client that opens a file for writing.
 pub(crate) async fn opened_to_write(
@@ -85,9 +86,11 @@ async fn opened_under(
     // It may have been shut out since it asked, and the keys were turned for that.
     core.clients().check(asker())?;
     let now_ms = core.now_ms();
+    let by = Asker { client: asker(), until_ms: token_rights::until_ms(core, asker_token())? };
     let lease_ms = core.client_lease_ms;
     let reserved = reserved.as_ref();
-    Ok(view::opened(&core.drives(), file, &inode, &epochs, opener, asker(), reserved, lease_ms, now_ms))
+    let drives = core.drives();
+    Ok(view::opened(&drives, file, &inode, &epochs, opener, by, reserved, lease_ms, now_ms))
 }
 
 async fn with_epochs(

@@ -545,7 +545,7 @@ mod tests {
         // A renewal that names no client.
         renewed(&core, &held);
         assert!(core.leases().are_silent(FILE, &BTreeSet::new()));
-        asked_by(ClientId(70), async { renewed(&core, &held) }).await;
+        asked_by(ClientId(70), braid_layout::TokenId::NONE, async { renewed(&core, &held) }).await;
         assert!(!core.leases().are_silent(FILE, &BTreeSet::new()));
         assert!(
             !core.leases().give_up_all_of(FILE, ClientId(71))

@@ -31,6 +31,7 @@ type Running = Pin<Box<dyn Future<Output = ControlReply> + Send>>;
 /// Carries out the requests of a batch, each as if it had come alone.
 pub(crate) async fn answer(
     core: &Arc<Core>,
+    caller: &Caller,
     head: &RequestHead,
     batch: Batch,
 ) -> Result<BatchReply, Refusal> {
@@ -41,7 +42,7 @@ pub(crate) async fn answer(
     }
     let mut running: Vec<(usize, Running)> = Vec::with_capacity(count);
     for (at, item) in batch.items.into_iter().enumerate() {
-        running.push((at, one(Arc::clone(core), head.clone(), item)));
+        running.push((at, one(Arc::clone(core), caller.clone(), head.clone(), item)));
     }
     let mut answers: Vec<Option<BatchAnswer>> = vec![None; count];
     let all = side_by_side(&mut running, |at, reply| answers[at] = Some(BatchAnswer::from(reply)));
@@ -76,11 +77,11 @@ async fn side_by_side(running: &mut Vec<(usize, Running)>, mut ended: impl FnMut
 }
 
 /// Carries out one request of a batch.
-fn one(core: Arc<Core>, head: RequestHead, item: BatchItem) -> Running {
+fn one(core: Arc<Core>, caller: Caller, head: RequestHead, item: BatchItem) -> Running {
     Box::pin(async move {
         let answer = match item.request(&head) {
             Ok((head, request)) if request.rules().in_batch => {
-                dispatch::answer(&core, &Caller::Client, &head, request).await
+                dispatch::answer(&core, &caller, &head, request).await
             }
             Ok((_, request)) => {
                 let detail = format!("{} must be sent by itself, not in a batch", request.name());

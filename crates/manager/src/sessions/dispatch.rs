@@ -1,9 +1,11 @@
-//! Requests by rows: each kind has its rules in `braid_wire::control::Rules` (who may send it, whether it is
-//! an operation, whether it needs a manager that leads), and its handler here.
+//! Requests by rows: each kind has its rules in `braid_wire::control::Rules` (which sessions may send it,
+//! whether it is an operation, whether it needs a manager that leads), the right that it needs in
+//! `braid_meta::tokens::rights`, and its handler here.
 
 use std::sync::Arc;
 
-use braid_layout::{ClientId, DriveId};
+use braid_layout::{ClientId, DriveId, TokenId};
+use braid_meta::records::schema::TokenRecord;
 use braid_meta::rules::operations::Operation;
 use braid_wire::capability::Key;
 use braid_wire::control::{ControlReply, ControlRequest, Done, ReplaceDriveReply, RequestHead};
@@ -17,29 +19,40 @@ use crate::files::{allocate, endings, layouts, opens};
 use crate::rates::{qualify, reserve};
 use crate::restore::{backup, compare};
 use crate::sessions::{
-    bulk, callbacks, keys, locking, members, names, operation_turns, scrub, sisters, status,
+    bulk, callbacks, keys, locking, members, names, operation_turns, scrub, sisters, status, token_rights,
+    tokens,
 };
 use crate::snapshots::{self, make};
 
 /// The peer of a session.
 #[derive(Clone)]
 pub(crate) enum Caller {
-    /// A program that uses files.
-    Client,
+    /// A program that uses files, or an operator: what it may, its token says.
+    Client(TokenId),
     /// A drive that has joined the cluster.
     Drive(DriveId),
     /// A drive that joins.
     Joining {
         drive: DriveId,
+        /// The token with which it joins.
+        token: TokenId,
         /// The drive's master key, which both sides derive from the session's secrets.
         master: Key,
     },
 }
 
 impl Caller {
+    /// The token of the session; none: the drive's own key was proved.
+    pub(crate) fn token(&self) -> TokenId {
+        match self {
+            Caller::Client(token) | Caller::Joining { token, .. } => *token,
+            Caller::Drive(_) => TokenId::NONE,
+        }
+    }
+
     fn standing(&self) -> Standing {
         match self {
-            Caller::Client => Standing::Client,
+            Caller::Client(_) => Standing::Client,
             Caller::Drive(_) => Standing::Drive,
             Caller::Joining { .. } => Standing::Join,
         }
@@ -60,15 +73,27 @@ pub(crate) async fn answer(
     if rules.needs_leading {
         core.leadership().serving()?;
     }
-    let client = if matches!(caller, Caller::Client) { head.client } else { ClientId::NONE };
+    let token = match caller {
+        Caller::Client(token) => *token,
+        _ => TokenId::NONE,
+    };
+    let client = if token == TokenId::NONE { ClientId::NONE } else { head.client };
     core.clients().check(client)?;
+    let record = record_of(core, token)?;
+    if let Some(record) = &record {
+        token_rights::may(core, record, &request).await?;
+    }
     if !rules.is_operation {
-        let asked = Asked { caller, head, operation: None };
-        return asked_by(client, handle(core, asked, request)).await;
+        let asked = Asked { caller, head, operation: None, record: record.as_deref() };
+        let reply = asked_by(client, token, handle(core, asked, request)).await?;
+        return match &record {
+            Some(record) => token_rights::shown(core, record, reply).await,
+            None => Ok(reply),
+        };
     }
     let turn = operation_turns::begin(core, head, &request)?;
-    let asked = Asked { caller, head, operation: Some(turn.operation) };
-    let answer = asked_by(client, handle(core, asked, request)).await;
+    let asked = Asked { caller, head, operation: Some(turn.operation), record: record.as_deref() };
+    let answer = asked_by(client, token, handle(core, asked, request)).await;
     turn.end(&answer);
     answer
 }
@@ -77,13 +102,26 @@ fn not_allowed(caller: &Caller, request: &ControlRequest) -> Refusal {
     if matches!(request, ControlRequest::Authenticate(_)) {
         return Refusal::new(Reason::Malformed, "the session is authenticated already");
     }
-    let token = match caller {
-        Caller::Client => "client",
-        Caller::Drive(_) => "drive",
-        Caller::Joining { .. } => "join",
-    };
     let name = request.name();
-    Refusal::new(Reason::NotAllowed, format!("a {token} token does not allow {name}"))
+    let detail = match caller {
+        Caller::Client(_) => format!("{name} is for drives: no token for clients allows it"),
+        Caller::Drive(_) => {
+            format!("a drive's session does not allow {name}: a client's does (braid token new NAME)")
+        }
+        Caller::Joining { .. } => format!(
+            "the token lets a drive join, and does not allow {name}: a client's token does (braid token new NAME)"
+        ),
+    };
+    Refusal::new(Reason::NotAllowed, detail)
+}
+
+/// The token of a client's session, if it may still be used.
+fn record_of(core: &Core, token: TokenId) -> Result<Option<Arc<TokenRecord>>, Refusal> {
+    if token == TokenId::NONE {
+        return Ok(None);
+    }
+    let now_ms = core.now_ms();
+    core.tokens().check(token, DriveId(0), now_ms).map(Some)
 }
 
 /// A request's context.
@@ -91,6 +129,8 @@ struct Asked<'a> {
     caller: &'a Caller,
     head: &'a RequestHead,
     operation: Option<Operation>,
+    /// The token of a client's session.
+    record: Option<&'a TokenRecord>,
 }
 
 impl Asked<'_> {
@@ -107,10 +147,16 @@ impl Asked<'_> {
         }
     }
 
-    /// The drive that joins, with its master key, for kinds whose rules allow joining drives only.
-    fn joining(&self) -> Result<(DriveId, Key), Refusal> {
+    /// The token of the session, for kinds whose rules allow clients only.
+    fn token(&self) -> Result<&TokenRecord, Refusal> {
+        self.record
+            .ok_or_else(|| Refusal::new(Reason::NotAllowed, "only an admin's session may send the request"))
+    }
+
+    /// The drive that joins, its token and its master key, for kinds whose rules allow joining drives only.
+    fn joining(&self) -> Result<(DriveId, TokenId, Key), Refusal> {
         match self.caller {
-            Caller::Joining { drive, master } => Ok((*drive, master.clone())),
+            Caller::Joining { drive, token, master } => Ok((*drive, *token, master.clone())),
             _ => Err(Refusal::new(Reason::NotAllowed, "only a drive that joins may send the request")),
         }
     }
@@ -176,8 +222,8 @@ async fn handle(
         R::Jobs(_) => Ok(core.jobs().rows(core.running_ms()).into()),
 
         R::JoinDrive(join) => {
-            let (drive, master) = asked.joining()?;
-            Ok(members::join(core, drive, master, join).await?.into())
+            let (drive, token, master) = asked.joining()?;
+            Ok(members::join(core, drive, master, token, join).await?.into())
         }
         R::Heartbeat(beat) => Ok(members::heartbeat(core, asked.drive()?, beat).await?.into()),
         R::ReplaceDrive(replace) => {
@@ -194,7 +240,7 @@ async fn handle(
         R::Keys(_) => Ok(keys::list(core).await?.into()),
         R::RevokeFile(revoke) => done(keys::revoke_file(core, revoke).await),
         R::RevokeClient(revoke) => done(keys::revoke_client(core, asked.once()?, revoke).await),
-
+        R::TokenNew(_) | R::Tokens(_) | R::TokenRevoke(_) => handle_of_tokens(core, asked, request).await,
         R::StaleFiles(stale) => Ok(heal::stale_files(core, stale).await?.into()),
         R::BeginHeal(begin) => Ok(heal::begin(core, asked.drive()?, begin).await?.into()),
         R::EndHeal(end) => done(heal::end(core, asked.drive()?, end).await),
@@ -212,9 +258,24 @@ async fn handle(
 
         R::Watch(watch) => Ok(callbacks::watch(core, watch).await?.into()),
         R::Lock(lock) => Ok(locking::lock(core, lock).await?.into()),
-        R::Batch(batch) => Ok(bulk::answer(core, asked.head, batch).await?.into()),
+        R::Batch(batch) => Ok(bulk::answer(core, asked.caller, asked.head, batch).await?.into()),
 
         request @ R::Authenticate(_) => Err(not_allowed(asked.caller, &request)),
+    }
+}
+
+/// Carries out a request about tokens.
+async fn handle_of_tokens(
+    core: &Arc<Core>,
+    asked: Asked<'_>,
+    request: ControlRequest,
+) -> Result<ControlReply, Refusal> {
+    use ControlRequest as R;
+    match request {
+        R::TokenNew(new) => Ok(tokens::make(core, asked.once()?, asked.token()?, new).await?.into()),
+        R::Tokens(list) => Ok(tokens::list(core, list).await?.into()),
+        R::TokenRevoke(revoke) => done(tokens::revoke(core, asked.once()?, revoke).await),
+        request => Err(not_allowed(asked.caller, &request)),
     }
 }
 

@@ -156,6 +156,12 @@ pub(crate) async fn revoke_client(
     core.once_then(operation, shut_out, move |core, ()| core.clients().shut_out(client)).await?;
     core.clients().shut_out(client);
     tell_all(core).await;
+    end_client(core, client).await?;
+    are_told(core, "the client is shut out").await
+}
+
+/// Ends the leases and locks of a client.
+pub(crate) async fn end_client(core: &Arc<Core>, client: ClientId) -> Result<(), Refusal> {
     locking::end_all_of(core, client).await?;
     let files: Vec<FileId> = core.leases().files_of(client).into_iter().collect();
     for file in files {
@@ -164,6 +170,12 @@ pub(crate) async fn revoke_client(
             end_lease_alone(core, file).await?;
         }
     }
+    Ok(())
+}
+
+/// Ok if all drives have heard of the turned keys of all volumes; else the refusal says what is done already,
+/// and what is not.
+pub(crate) async fn are_told(core: &Arc<Core>, done: &str) -> Result<(), Refusal> {
     let rows = core.read(|_, tx| keys::volume_rows(tx)).await?;
     let behind: BTreeSet<String> = rows.into_iter().flat_map(|row| row.behind).collect();
     if behind.is_empty() {
@@ -171,15 +183,15 @@ pub(crate) async fn revoke_client(
     }
     let behind: Vec<String> = behind.into_iter().collect();
     let detail = format!(
-        "the client is shut out, and has no lease any more; but {} did not hear that its capabilities are over, and \
-         may let it read until they expire, in two minutes",
+        "{done}, and has no lease any more; but {} did not hear that its capabilities are over, and may let it read until \
+         they expire, in two minutes",
         behind.join(", ")
     );
     Err(Refusal::new(Reason::NotServing, detail))
 }
 
 /// Tells all drives that are up of turned keys. Those that do not answer hear of them later.
-async fn tell_all(core: &Arc<Core>) {
+pub(crate) async fn tell_all(core: &Arc<Core>) {
     let drives = core.drives().up(core.now_ms());
     let mut calls = JoinSet::new();
     for drive in drives {

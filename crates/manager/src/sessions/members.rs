@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use braid_layout::DriveId;
-use braid_meta::records::schema::{DriveKeyRecord, DriveRecord, key, table};
+use braid_layout::{DriveId, TokenId};
+use braid_meta::records::schema::{DriveKeyRecord, DriveRecord, TokenRecord, key, table};
 use braid_meta::records::tx::Tx;
 use braid_meta::rules::admission::{Last, Ruling};
 use braid_meta::rules::drives::{DRIVES_MAX, no_drive};
 use braid_meta::rules::leadership::{Leadership, Seen};
-use braid_meta::tree::keys;
 use braid_meta::tree::names::check_label;
+use braid_meta::tree::{keys, tokens};
 use braid_transport::host;
 use braid_transport::process::Presence;
 use braid_wire::capability::Key;
@@ -48,7 +48,7 @@ fn check_addresses(addresses: &Addresses) -> Result<(), Refusal> {
 
 /// Joins a drive with the master key that its session's secrets give. Until the drive has shown that it holds
 /// its key, a repeat joins it again. After that the identity cannot be joined anew, or a holder of a join
-/// token could take a drive over.
+/// token could take a drive over. A token for one drive is used by this.
 ///
 /// A name belongs to one drive that was not replaced. A replaced drive's name can be taken: the old drive is
 /// then renamed to `NAME-replaced-ID`. An empty name gets the first free `drive-N`.
@@ -56,6 +56,7 @@ pub async fn join(
     core: &Arc<Core>,
     drive: DriveId,
     master: Key,
+    token: TokenId,
     request: JoinDrive,
 ) -> Result<JoinDriveReply, Refusal> {
     check_addresses(&request.addresses)?;
@@ -64,8 +65,14 @@ pub async fn join(
         ("rack", &request.rack, LABEL_BYTES_MAX),
         ("directory", &request.directory, PATH_BYTES_MAX),
     ])?;
-    let join = move |core: &Core, tx: &mut Tx| join_tx(tx, drive, master, request, core.now_ms());
-    let joined = |core: &Core, joined: &Joined| {
+    let join = move |core: &Core, tx: &mut Tx| {
+        let now_ms = core.now_ms();
+        let used = tokens::handle_join(tx, token, drive, now_ms)?;
+        Ok((join_tx(tx, drive, master, request, now_ms)?, used))
+    };
+    let joined = move |core: &Core, done: &(Joined, TokenRecord)| {
+        let joined = &done.0;
+        core.tokens().put(token, done.1.clone());
         let mut table = core.drives();
         joined.renamed.iter().for_each(|record| table.set_record(record.clone()));
         let drive = joined.record.drive;
@@ -76,7 +83,7 @@ pub async fn join(
         }
         table.set_keys(drive, joined.keys.clone());
     };
-    let Joined { record, keys, .. } = core.write_then(join, joined).await?;
+    let Joined { record, keys, .. } = core.write_then(join, joined).await?.0;
     tracing::info!(name = %record.name, drive = %record.drive, addresses = %record.addresses, "a drive joined");
     Ok(JoinDriveReply { name: record.name, key: keys.turn.number })
 }

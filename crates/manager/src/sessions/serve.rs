@@ -1,7 +1,8 @@
 //! Sessions with clients and drives: one task per session, requests in order. `dispatch` answers them.
 //!
 //! The transport bounds connections, frames, waits and proofs. A wrong proof is answered, counted, and its
-//! connection closed. A request that does not decode is refused, and the session continues.
+//! connection closed. A request that does not decode is refused, and the session continues. A session ends
+//! with its token.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,13 +13,14 @@ use braid_wire::capability::Key;
 use braid_wire::control::{Authenticate, ControlReply, ControlRequest};
 use braid_wire::data::{Hello, PeerRole};
 use braid_wire::frame::WIRE_VERSION;
-use braid_wire::token::{Standing, Token};
+use braid_wire::token::{Standing, Token, TokenRole};
 use braid_wire::{Reason, Refusal};
 use tokio::task::JoinSet;
 
 use crate::core::Core;
 use crate::sessions::dispatch::{Caller, answer};
 use crate::sessions::session_slots::Visitor;
+use crate::sessions::token_rights::{Counted, is_over};
 use braid_meta::tree::keys::key_of;
 
 /// Serves until the task is dropped; the sessions end with it.
@@ -81,39 +83,59 @@ async fn conversation(core: &Arc<Core>, stream: Stream) -> Result<(), TransportE
         challenge: challenge(),
     };
     let visitor = Visitor::of(&stream)?;
-    let place_for = |asker: &Authenticate| core.session_slots.place(visitor, asker);
+    let place_for = |asker: &Authenticate| {
+        if asker.standing != Standing::Drive {
+            // Only who has proved the secret is told what became of the token.
+            core.tokens().check(asker.token, asker.drive, core.now_ms())?;
+        }
+        core.session_slots.place(visitor, asker)
+    };
     let secret_of = |asker: &Authenticate| secret_of(core, asker);
     let identity = core.trust.identity();
     let mut peer =
         ControlPeer::accept(stream, identity, &hello, || core.head(), secret_of, place_for).await?;
     let caller = match peer.standing {
-        Standing::Client => Caller::Client,
+        Standing::Client => Caller::Client(peer.token),
         Standing::Drive => Caller::Drive(peer.drive),
         Standing::Join => {
             let master = Token::master_key(&peer.secret, &peer.binding, &peer.nonce, peer.drive);
-            Caller::Joining { drive: peer.drive, master }
+            Caller::Joining { drive: peer.drive, token: peer.token, master }
         }
     };
-    while let Some(Asked { number, head, request }) = peer.next(|| core.head()).await? {
+    let token = caller.token();
+    let _counted = Counted::new(core, token);
+    loop {
+        let asked = tokio::select! {
+            asked = peer.next(|| core.head()) => asked?,
+            () = is_over(core, token) => None,
+        };
+        let Some(Asked { number, head, request }) = asked else { return Ok(()) };
         if peer.standing == Standing::Drive && is_void(core, peer.drive, peer.key) {
             // The drive connects again, with its new key.
             return Ok(());
         }
         if peer.standing == Standing::Client {
-            core.clients().handle_request(head.client, &address, core.running_ms());
+            core.clients().handle_request(head.client, token, &address, core.running_ms());
         }
-        if matches!(request, Ok(ControlRequest::Watch(_))) {
+        let is_watch = matches!(request, Ok(ControlRequest::Watch(_)));
+        if is_watch {
             // Each mount waits for news all the time: such sessions must not take the slots of busier ones.
             peer.rest();
         }
-        let answer = match request {
-            Ok(request) => answer(core, &caller, &head, request).await,
-            Err(refusal) => Err(refusal),
+        let answering = async {
+            match request {
+                Ok(request) => answer(core, &caller, &head, request).await,
+                Err(refusal) => Err(refusal),
+            }
+        };
+        let answer = tokio::select! {
+            answer = answering => answer,
+            // What changes something is carried out to its end.
+            () = is_over(core, token), if is_watch => return Ok(()),
         };
         let reply = answer.unwrap_or_else(ControlReply::Refused);
         peer.reply(number, &core.head(), &reply).await?;
     }
-    Ok(())
 }
 
 /// Returns true if a session that was proved with the drive's key of this number is over: the key was turned
@@ -128,8 +150,21 @@ fn is_void(core: &Core, drive: DriveId, key: u32) -> bool {
 /// The secret that the peer must prove.
 fn secret_of(core: &Core, asker: &Authenticate) -> Result<Key, Refusal> {
     match asker.standing {
-        Standing::Client => Ok(core.cluster.client_secret.clone()),
-        Standing::Join => Ok(core.cluster.join_secret.clone()),
+        Standing::Client | Standing::Join => {
+            let record = core.tokens().find(asker.token)?;
+            if record.role.standing() == asker.standing {
+                return Ok(record.secret.clone());
+            }
+            let detail = match record.role {
+                TokenRole::Drive => {
+                    "the token is for a drive that joins: clients need another (braid token new NAME)"
+                }
+                _ => {
+                    "the token is for clients: a drive joins with another (braid token new NAME --role drive)"
+                }
+            };
+            Err(Refusal::new(Reason::BadToken, detail))
+        }
         Standing::Drive => {
             let table = core.drives();
             let Some(known) = table.drive(asker.drive) else {

@@ -1,9 +1,9 @@
 //! Connection slots for sessions, by the standing that they have proved: each kind has slots of its own, so
 //! that none locks out another.
 //!
-//! Clients share one token, so slots are counted by address. On the manager's machine many clients share one
-//! address, so it gets a larger share, and some slots are kept for it: its operator can always connect. When
-//! a slot is needed, the session that was idle longest is closed; its client reconnects with its next
+//! Clients may share one token, so slots are counted by address. On the manager's machine many clients share
+//! one address, so it gets a larger share, and some slots are kept for it: its operator can always connect.
+//! When a slot is needed, the session that was idle longest is closed; its client reconnects with its next
 //! request.
 
 use braid_meta::rules::drives::DRIVES_MAX;
@@ -122,9 +122,13 @@ fn full(what: &str, most: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use braid_layout::DriveId;
+    use braid_layout::{DriveId, TokenId};
 
     use super::*;
+
+    fn asks(standing: Standing, drive: DriveId, key: u32) -> Authenticate {
+        Authenticate { standing, drive, key, token: TokenId(1), nonce: [0; 16], proof: [0; 32] }
+    }
 
     #[test]
     fn who_gets_no_place_is_told_whom_to_ask() {
@@ -135,7 +139,7 @@ mod tests {
             (Standing::Join, JOINING_MAX / 2, "drives that join"),
             (Standing::Drive, 1, "sessions of drives"),
         ] {
-            let asker = Authenticate { standing, drive: DriveId(1), key: 0, nonce: [0; 16], proof: [0; 32] };
+            let asker = asks(standing, DriveId(1), 0);
             let place = || slots.place(visitor, &asker);
             let taken: Vec<ConnectionSlot> = (0..places).map(|_| place().expect("one is free")).collect();
             // None of the sessions is idle, so none gives way.
@@ -155,8 +159,7 @@ mod tests {
     fn a_drives_heartbeats_have_a_place_beside_its_busy_sessions_and_broken_ones() {
         let slots = SessionSlots::of(64, 64);
         let visitor = Visitor { holder: Holder::at([10, 0, 0, 1].into()), origin: Origin::Elsewhere };
-        let asker =
-            |drive| Authenticate { standing: Standing::Drive, drive, key: 1, nonce: [0; 16], proof: [0; 32] };
+        let asker = |drive| asks(Standing::Drive, drive, 1);
         // The drive's healer has two sessions, and one asks for its sisters; each has a broken one before it.
         let busy: Vec<ConnectionSlot> =
             (0..6).map(|_| slots.place(visitor, &asker(DriveId(1))).expect("one is free")).collect();

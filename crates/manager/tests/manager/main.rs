@@ -32,4 +32,5 @@ mod snapshots;
 mod space;
 mod states;
 mod successors;
+mod tokens;
 mod twice;

@@ -2,8 +2,8 @@
 //!
 //! Carried is all that a manager needs and drives do not say: names, records of files, volumes, quotas,
 //! snapshots, the drives and their seats. Not carried are rows that follow from others (components of drives,
-//! counts), what ends with the manager (operations, sessions of locks), the states of keys, and the time,
-//! which each frame has. Of the cluster and of drives the keys are zeros.
+//! counts), what ends with the manager (operations, sessions of locks), the states of keys, tokens, and the
+//! time, which each frame has. Of the cluster and of drives the keys are zeros.
 
 use braid_layout::DriveId;
 use braid_wire::capability::Key;
@@ -81,6 +81,7 @@ fn is_carried(row: &[u8]) -> bool {
             | table::OPERATION
             | table::LOCK_SESSION
             | table::DRIVE_KEY
+            | table::TOKEN
             | table::PARTS),
         ) => false,
         Some(_) => true,
@@ -90,7 +91,7 @@ fn is_carried(row: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use braid_layout::{ClusterId, FileId};
+    use braid_layout::{ClusterId, FileId, TokenId};
 
     use super::*;
     use crate::rules::drives::examples::record;
@@ -120,6 +121,7 @@ mod tests {
             assert_eq!(form.len(), bytes.len());
         }
         assert_eq!(carried(&key::drive_key(DriveId(3)), Some(&SECRET)), None);
+        assert_eq!(carried(&key::token(TokenId(3)), Some(&SECRET)), None);
         assert_eq!(carried(&key::drive(DriveId(3)), Some(b"not a record")), None);
     }
 

@@ -9,7 +9,7 @@
 use braid_layout::version::Lease;
 use braid_layout::{
     ClientId, ClusterId, Column, DriveId, FileId, Generation, LockSession, ObjectId, OperationNumber,
-    ReservationId, VolumeId,
+    ReservationId, TokenId, VolumeId,
 };
 use braid_wire::capability::Key;
 use braid_wire::control::ShapeSpec;
@@ -33,6 +33,7 @@ mod reservation;
 mod segment;
 pub mod stored;
 pub mod table;
+mod token;
 
 pub use inode::{InodeRecord, PartRecord, Times, directory_record, ns, usual_mode};
 pub use keys::{DriveKeyRecord, ShutOutRecord, VolumeKeysRecord};
@@ -42,14 +43,15 @@ pub use past::{
 pub use quota::{Account, QuotaRecord};
 pub use reservation::{DriveShare, ReservationRecord};
 pub use segment::SegmentRecord;
+pub use token::TokenRecord;
 
 record! {
     /// The cluster's identity and secrets.
     pub struct ClusterRecord {
         cluster: ClusterId,
-        /// Secret that clients prove they hold.
+        /// Secret of the first admin's token.
         client_secret: Key,
-        /// Secret that drives prove they hold when they join.
+        /// Secret of the first token with which drives join.
         join_secret: Key,
         /// Manager time of the cluster's creation.
         created_ms: u64,
@@ -225,7 +227,7 @@ pub struct ComponentPlace {
 pub mod key {
     use super::{
         Account, ClientId, ComponentPlace, DriveId, FileId, LockSession, ObjectId, OperationNumber,
-        ReservationId, VolumeId, table,
+        ReservationId, TokenId, VolumeId, table,
     };
 
     fn join(table: u8, parts: &[&[u8]]) -> Vec<u8> {
@@ -307,6 +309,10 @@ pub mod key {
     /// Key of a client that was shut out: `X`, client.
     pub fn shut_out(client: ClientId) -> Vec<u8> {
         join(table::SHUT_OUT, &[&client.0.to_be_bytes()])
+    }
+    /// Key of a token: `A`, its number.
+    pub fn token(token: TokenId) -> Vec<u8> {
+        join(table::TOKEN, &[&token.0.to_be_bytes()])
     }
     /// Key of a drive's counts: `n`, drive.
     pub fn drive_count(drive: DriveId) -> Vec<u8> {

@@ -54,6 +54,15 @@ pub enum Opener {
     Healer(DriveId),
 }
 
+/// The client for which a file is opened.
+#[derive(Debug, Clone, Copy)]
+pub struct Asker {
+    /// The client's number.
+    pub client: ClientId,
+    /// Manager time at which its capabilities end at the latest: that of its token.
+    pub until_ms: u64,
+}
+
 /// The answer to an open: the file with grants for the columns in the set. Columns on replaced drives have
 /// none. The grants say whose they are, and carry the promise of the
 /// reservation under which the file is opened.
@@ -63,12 +72,13 @@ pub fn opened(
     inode: &InodeRecord,
     epochs: &[Vec<Option<u32>>],
     opener: Opener,
-    client: ClientId,
+    asker: Asker,
     reserved: Option<&ReservationRecord>,
     lease_ms: u32,
     now_ms: u64,
 ) -> Opened {
-    let expires_ms = now_ms + grants::CAPABILITY_MS;
+    let client = asker.client;
+    let expires_ms = (now_ms + grants::CAPABILITY_MS).min(asker.until_ms);
     let part = match opener {
         Opener::Writer(holder) => inode.part_of(holder),
         _ => None,

@@ -3,12 +3,13 @@
 use braid_layout::version::Lease;
 use braid_layout::{
     ClientId, Column, ColumnMask, DriveId, FileId, Generation, HolderId, ObjectId, OperationNumber,
-    ReservationId, Version, VolumeId,
+    ReservationId, TokenId, Version, VolumeId,
 };
 use braid_meta::records::kv::KvError;
 use braid_meta::records::schema::*;
 use braid_wire::capability::{DataDirection, Key};
 use braid_wire::control::{Clustering, EntryKind, KeepCounts, KeyTurn, ShapeSpec, Xattr};
+use braid_wire::token::TokenRole;
 use proptest::prelude::*;
 
 const DOCUMENT: &str = include_str!("../../../../docs/format-manager.md");
@@ -85,6 +86,7 @@ fn keys_are_as_they_were() {
         (key::drive_key(DriveId(1)), "6a 00000000000000000000000000000001"),
         (key::volume_keys(VolumeId(3)), "77 0000000000000003"),
         (key::shut_out(ClientId(7)), "58 0000000000000007"),
+        (key::token(TokenId(7)), "41 0000000000000007"),
         (key::term(258), "74 0000000000000102"),
         (key::history(VolumeId(3)), "48 0000000000000003"),
         (key::snapshot(VolumeId(3), 258), "53 0000000000000003 00000102"),
@@ -129,6 +131,24 @@ fn small_records_are_as_they_were() {
     check(&PartitionRecord { key_epoch: 1 }, "03 01000000");
     check(&VolumeKeysRecord { epoch: 2, turned_ms: 3 }, "03 02000000 0300000000000000");
     check(&ShutOutRecord { since_ms: 3 }, "03 0300000000000000");
+    let token = TokenRecord {
+        name: "film".into(),
+        role: TokenRole::Client,
+        secret: Key::new([0x33; 32]),
+        volumes: Some(vec![VolumeId(3)]),
+        read_only: true,
+        single_use: false,
+        used_by: DriveId(0),
+        made_ms: 3,
+        expires_s: 4,
+        revoked_ms: 5,
+    };
+    check(
+        &token,
+        "03 04000000 66696c6d 02 3333333333333333333333333333333333333333333333333333333333333333 \
+         01 01000000 0300000000000000 01 00 00000000000000000000000000000000 \
+         0300000000000000 0400000000000000 0500000000000000",
+    );
     check(&DriveKeyRecord::FIRST, "03 01000000 00 00 0000000000000000 00");
     let turn = KeyTurn { number: 2, next: Some([7; 32]), at_once: true };
     check(

@@ -291,9 +291,17 @@ async fn a_wrong_token_is_refused() {
         ControlSession::connect(&address, other, &limits()).await.is_ok(),
         "this manager looks at no standing"
     );
-    let elsewhere = Token { cluster: ClusterId(9), ..token() };
+    let elsewhere = Token { pin: [9; 32], ..token() };
     let error = ControlSession::connect(&address, &elsewhere, &limits()).await.unwrap_err();
-    assert!(matches!(error, TransportError::WrongPeer { mismatch: Mismatch::Cluster { .. }, .. }), "{error}");
+    assert!(matches!(error, TransportError::WrongPeer { mismatch: Mismatch::Authority { .. }, .. }), "{error}");
+    // One session tells the cluster to all copies of the credentials.
+    let credentials = Credentials::from(&token());
+    let copy = credentials.clone();
+    ControlSession::connect(&address, credentials, &limits()).await.unwrap();
+    assert_eq!(copy.cluster.get(), CLUSTER);
+    assert_eq!(ControlSession::cluster_at(&address, token().pin, &limits()).await.unwrap(), CLUSTER);
+    let other = ControlSession::cluster_at(&address, [0; 32], &limits()).await;
+    assert!(matches!(other, Err(TransportError::WrongPeer { .. })), "{other:?}");
 }
 
 #[tokio::test]
@@ -328,6 +336,7 @@ async fn a_replayed_proof_is_refused() {
         standing: Standing::Client,
         drive: DriveId(0),
         key: 0,
+        token: token().id,
         nonce,
         proof,
     }
@@ -358,6 +367,7 @@ async fn an_unknown_request_is_refused_and_the_session_goes_on() {
         standing: Standing::Client,
         drive: DriveId(0),
         key: 0,
+        token: token().id,
         nonce,
         proof,
     }

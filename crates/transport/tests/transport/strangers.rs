@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use braid_layout::{
-    ClientId, ClusterId, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, version::Lease,
+    ClientId, ClusterId, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, TokenId,
+    version::Lease,
 };
 use braid_transport::{
     Authority, Bounds, Capacity, ConnectionSlots, ControlPeer, ControlSession, DriveSession, GivesWay,
@@ -15,7 +16,7 @@ use braid_wire::capability::{Capability, Key, LeaseKind, Promise, Protection, Ri
 use braid_wire::control::{ControlHead, ControlReply, ControlRequest, Grant, VolumeList};
 use braid_wire::data::{Address, Done, DriveReply, DriveRequest, HELLO, Hello, Listing, PeerRole, Versions};
 use braid_wire::seal::ReplySeal;
-use braid_wire::token::{Standing, Token};
+use braid_wire::token::{Token, TokenRole};
 use braid_wire::{FrameHeader, Refusal, Wire};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -40,7 +41,7 @@ fn hello(role: PeerRole) -> Hello {
 }
 
 fn token() -> Token {
-    Token { standing: Standing::Client, cluster: CLUSTER, secret: Key::new([1; 32]), pin: authority().pin() }
+    Token::lasting(TokenRole::Client, authority().pin(), TokenId(1), Key::new([1; 32]))
 }
 
 fn authority() -> Authority {

@@ -32,9 +32,10 @@ mod reservation;
 mod rules;
 mod shape;
 mod snapshot;
+mod token;
 mod watch;
 
-use braid_layout::{ClientId, ClusterId, DriveId, OperationNumber};
+use braid_layout::{ClientId, ClusterId, DriveId, OperationNumber, TokenId};
 
 pub use attributes::{
     AttributeChanges, FileAttributes, HardLink, LINKS_MAX, MakeNode, NewAttributes, SetAttributes, SetXattr,
@@ -83,6 +84,7 @@ pub use snapshot::{
     SnapshotMade, SnapshotMake, SnapshotRemove, SnapshotRow, SnapshotSchedules, SnapshotSchedulesReply,
     Snapshots, SnapshotsReply,
 };
+pub use token::{TokenMade, TokenNew, TokenRevoke, TokenRow, TokenState, Tokens, TokensReply};
 pub use watch::{News, Watch};
 
 use crate::refusal::Refusal;
@@ -126,6 +128,8 @@ record! {
         drive: DriveId,
         /// Number of the drive's master key, for [`Standing::Drive`]; else 0. It says which key is proved.
         key: u32,
+        /// The token that is proved; 0 for [`Standing::Drive`].
+        token: TokenId,
         /// Random number of this connection, chosen by the asker.
         nonce: [u8; 16],
         /// The proof; see [`Token::asker_proof`](crate::token::Token::asker_proof).
@@ -288,6 +292,12 @@ message_set! {
         Lock(Lock) = 0x0269,
         /// Many requests in one: Batch.
         Batch(Batch) = 0x0270,
+        /// Make a token: TokenMade.
+        TokenNew(TokenNew) = 0x0271,
+        /// List tokens: Tokens.
+        Tokens(Tokens) = 0x0272,
+        /// End a token, and what is open with it: Done.
+        TokenRevoke(TokenRevoke) = 0x0273,
     }
 }
 
@@ -378,6 +388,10 @@ message_set! {
         Locked(Locked) = 0x8269,
         /// The replies to a batch.
         Batch(BatchReply) = 0x8270,
+        /// The token is on record.
+        TokenMade(TokenMade) = 0x8271,
+        /// The tokens on record.
+        Tokens(TokensReply) = 0x8272,
         /// A refusal of any request.
         Refused(Refusal) = 0x82ff,
     }

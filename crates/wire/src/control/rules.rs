@@ -135,6 +135,10 @@ impl ControlRequest {
             R::LatenessReport(_) => CLIENT.in_batch(),
             R::Qualify(_) => CLIENT,
 
+            R::TokenNew(_) => CLIENT.once(),
+            R::Tokens(_) => CLIENT,
+            R::TokenRevoke(_) => CLIENT.once(),
+
             R::Watch(_) => CLIENT,
             R::Lock(_) => CLIENT.in_batch().waits(),
             R::Batch(_) => CLIENT.always(), // each request in it has its own rules

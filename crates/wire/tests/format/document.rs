@@ -139,6 +139,8 @@ fn parts() {
         "Room",
         "Ending",
         "Standing",
+        "TokenRole",
+        "TokenState",
         "Reason",
     ] {
         let found: Vec<(String, String)> = document

@@ -4,8 +4,8 @@
 use std::fmt::Write as _;
 
 use braid_layout::{
-    ClientId, ClusterId, Column, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, Version,
-    version::Lease,
+    ClientId, ClusterId, Column, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, TokenId,
+    Version, version::Lease,
 };
 use braid_wire::authorise::{Scene, authorise};
 use braid_wire::capability::{Capability, Key, LeaseKind, Promise, Protection, Rights};
@@ -249,7 +249,9 @@ fn example_control() {
     let token = Key::new(secret(0x60));
     let nonce = half(0x50);
     let proof = Token::asker_proof(&token, &hello.binding(), &nonce, Standing::Client, DriveId(0));
-    let request = Authenticate { standing: Standing::Client, drive: DriveId(0), key: 0, nonce, proof };
+    let token_id = TokenId(0xd1);
+    let request =
+        Authenticate { standing: Standing::Client, drive: DriveId(0), key: 0, token: token_id, nonce, proof };
     let kind = ControlRequest::from(request.clone()).kind();
     let parts = [
         ("client", 8),
@@ -259,6 +261,7 @@ fn example_control() {
         ("standing", 1),
         ("drive", 16),
         ("key", 4),
+        ("token", 8),
         ("nonce", 16),
         ("proof", 32),
     ];

@@ -7,12 +7,12 @@ use braid_wire::codec::Record;
 use braid_wire::control::{
     self, Access, Admission, AllocateAct, ChangeKind, Clustering, ControlHead, Cut, DriveState, Ending,
     EntryKind, KeyTurning, LayoutFrom, LockHow, LockKind, LockState, QualifyAct, RenameHow, RequestHead,
-    Room, Turn, UnlinkOnly, XattrHow,
+    Room, TokenState, Turn, UnlinkOnly, XattrHow,
 };
 use braid_wire::data::{
     self, CalibrateAct, DiskCharge, Expect, Hello, Listing, PeerRole, ReplyHead, ScrubAct, ScrubPhase, Want,
 };
-use braid_wire::token::Standing;
+use braid_wire::token::{Standing, TokenRole};
 use braid_wire::{Reason, Refusal};
 
 pub(crate) type Fields = &'static [(&'static str, &'static str)];
@@ -80,6 +80,7 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         control::QuotaRow,
         control::KeyTurn,
         control::VolumeKeysRow,
+        control::TokenRow,
         control::DriveKeyRow,
         control::ClientRow,
         control::SnapshotRow,
@@ -187,6 +188,8 @@ pub(crate) fn choice(name: &str) -> Option<Vec<(u8, &'static str)>> {
         Admission,
         Access,
         Standing,
+        TokenRole,
+        TokenState,
         Reason
     )
 }
@@ -199,7 +202,7 @@ pub(crate) fn width(type_name: &str) -> Option<usize> {
         "u32" | "Generation" | "Lease" | "Rights" => 4,
         "EndBound" => 8,
         "u64" | "i64" | "VolumeId" | "PartitionId" | "FileId" | "ObjectId" | "ClientId" | "HolderId"
-        | "LockSession" | "OperationNumber" | "ReservationId" | "ColumnMask" => 8,
+        | "LockSession" | "OperationNumber" | "ReservationId" | "TokenId" | "ColumnMask" => 8,
         "u128" | "ClusterId" | "DriveId" | "Version" | "[u8; 16]" => 16,
         "Key" | "[u8; 32]" => 32,
         _ => return None,

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use braid_layout::version::Lease;
-use braid_layout::{ClusterId, ColumnMask, DriveId, FileId, HolderId, OperationNumber};
+use braid_layout::{ClusterId, ColumnMask, DriveId, FileId, HolderId, OperationNumber, TokenId};
 use braid_transport::{
     Asked, Authority, Bounds, ConnectionSlots, ControlPeer, GivesWay, Listener, Origin, ServerIdentity,
     challenge,
@@ -15,7 +15,7 @@ use braid_wire::control::{
     ReserveRate, ShapeSpec, Unlink,
 };
 use braid_wire::data::{Hello, PeerRole};
-use braid_wire::token::{Standing, Token};
+use braid_wire::token::{Token, TokenRole};
 use tokio::sync::mpsc;
 
 use super::*;
@@ -36,8 +36,7 @@ enum Act {
 }
 
 fn token() -> Token {
-    let secret = Key::new([7; 32]);
-    Token { standing: Standing::Client, cluster: CLUSTER, secret, pin: authority().pin() }
+    Token::lasting(TokenRole::Client, authority().pin(), TokenId(1), Key::new([7; 32]))
 }
 
 fn authority() -> Authority {

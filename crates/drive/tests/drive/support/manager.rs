@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use braid_layout::{ClusterId, DriveId};
+use braid_layout::{ClusterId, DriveId, TokenId};
 use braid_transport::{
     Asked, Authority, Bounds, Capacity, ConnectionSlots, ControlPeer, GivesWay, Limits, Listener, Origin,
     ServerIdentity, Stream, challenge,
@@ -15,7 +15,7 @@ use braid_wire::control::{
     JoinDriveReply, KeyTurn, SisterRow, Sisters, SistersReply, StateMark,
 };
 use braid_wire::data::{Hello, PeerRole};
-use braid_wire::token::{Standing, Token};
+use braid_wire::token::{Standing, Token, TokenRole};
 use braid_wire::{Key, Reason, Refusal};
 
 use super::CLUSTER;
@@ -101,7 +101,7 @@ impl Manager {
 
     pub fn join_token(&self) -> Token {
         let cluster = self.state().cluster;
-        Token { standing: Standing::Join, cluster, secret: join_secret(), pin: authority().pin() }
+        Token::lasting(TokenRole::Drive, authority(cluster).pin(), TokenId(1), join_secret())
     }
 }
 
@@ -111,9 +111,9 @@ impl Drop for Manager {
     }
 }
 
-/// The CA of all managers of the tests.
-fn authority() -> Authority {
-    Authority::make(&Key::new([3; 32]))
+/// The CA of a cluster of the tests.
+fn authority(cluster: ClusterId) -> Authority {
+    Authority::make(&Key::new([3; 32]).derive("test", &cluster.0.to_le_bytes()))
 }
 
 fn join_secret() -> Key {
@@ -154,7 +154,7 @@ async fn serve(stream: Stream, state: Arc<Mutex<ManagerState>>) {
         features: 0,
         challenge: challenge(),
     };
-    let identity = ServerIdentity::of(&authority(), braid_transport::host::wall_ms() / 1000);
+    let identity = ServerIdentity::of(&authority(hello.cluster), braid_transport::host::wall_ms() / 1000);
     let secret_of = |asker: &Authenticate| secret_of(&state, asker);
     let places = ConnectionSlots::new(Bounds::new(1, 1), GivesWay::Idle);
     let holder = stream.holder().unwrap();

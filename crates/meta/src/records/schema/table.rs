@@ -61,6 +61,8 @@ pub const DRIVE_KEY: u8 = b'j';
 pub const VOLUME_KEYS: u8 = b'w';
 /// Client to [`ShutOutRecord`](super::ShutOutRecord): the client was shut out.
 pub const SHUT_OUT: u8 = b'X';
+/// Token number to [`TokenRecord`](super::TokenRecord).
+pub const TOKEN: u8 = b'A';
 /// Session of advisory locks to [`LockSessionRecord`](super::LockSessionRecord): the session may claim its
 /// locks.
 pub const LOCK_SESSION: u8 = b'k';

@@ -141,6 +141,7 @@ async fn a_plain_text_peer_is_ended_with_words() {
         standing: Standing::Client,
         drive: DriveId(0),
         key: 0,
+        token: token().id,
         nonce,
         proof,
     });

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use braid_layout::{
-    ClientId, ClusterId, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, version::Lease,
+    ClientId, ClusterId, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, TokenId,
+    version::Lease,
 };
 use braid_transport::{
     Authority, DriveSession, Limits, Listener, Receiver, Secured, Sender, ServerIdentity, TransportError,
@@ -14,7 +15,7 @@ use braid_wire::capability::{Capability, Key, LeaseKind, Promise, Protection, Ri
 use braid_wire::control::Grant;
 use braid_wire::data::{Address, Done, DriveReply, DriveRequest, GetAttributes, HELLO, Hello, PeerRole};
 use braid_wire::seal::ReplySeal;
-use braid_wire::token::{Standing, Token};
+use braid_wire::token::{Token, TokenRole};
 use braid_wire::{FrameHeader, Wire};
 
 pub(crate) const CLUSTER: ClusterId = ClusterId(0xc);
@@ -44,7 +45,7 @@ pub(crate) fn hello(role: PeerRole) -> Hello {
 }
 
 pub(crate) fn token() -> Token {
-    Token { standing: Standing::Client, cluster: CLUSTER, secret: Key::new([1; 32]), pin: authority().pin() }
+    Token::lasting(TokenRole::Client, authority().pin(), TokenId(1), Key::new([1; 32]))
 }
 
 /// The CA of the tests' cluster.
