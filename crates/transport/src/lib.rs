@@ -21,6 +21,7 @@
 //!
 //! [`Stream`] is the only type that knows TCP: other transports (TLS, datagrams) would take its place.
 
+mod allowance;
 mod bodies;
 mod control_peer;
 mod control_session;
