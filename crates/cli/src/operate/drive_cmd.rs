@@ -7,6 +7,7 @@ use braid_client::check_volume;
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
+use crate::config::told::Told;
 use crate::machine::bring_up::all_joined;
 use crate::machine::cluster_dir::ClusterDir;
 use crate::machine::down::stop_all;
@@ -58,7 +59,7 @@ const STANDSTILL_MAX: Duration = Duration::from_secs(120);
 /// Runs `braid drive ...`.
 pub(crate) async fn run(command: args::Drive, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
     match command {
-        args::Drive::Serve(serve) => serve::drive(*serve).await,
+        args::Drive::Serve(serve) => serve::drive(*serve, &Told::default()).await,
         args::Drive::Add { name, options } => add(name, options, cluster, report).await,
         args::Drive::Ls { cost: false } => status::drives(cluster, report).await,
         args::Drive::Ls { cost: true } => cost::list(cluster, report).await,
