@@ -9,6 +9,7 @@ use braid_store::disk::modelled::Device;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::disk_model::DiskModel;
+use crate::output::duration;
 use crate::output::size;
 
 #[derive(Debug, Subcommand)]
@@ -64,6 +65,24 @@ pub(crate) enum Drive {
         /// Wait until the drive holds no column
         #[arg(long, conflicts_with = "stop")]
         wait: bool,
+    },
+    /// Pause a drive for a restart or an upgrade of its process: for a time it is not taken to be lost
+    #[command(
+        after_help = "The drive serves on until it is stopped. While it is away its files are read and written without it, as of any drive that is away; but its columns do not move to other drives, whatever --lost-after of the manager says. The pause ends by itself, or with braid drive resume.\n\nExample:\n  \
+        braid drive pause b1 && systemctl restart braid-b1 && braid drive resume b1"
+    )]
+    Pause {
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// The time, at most 24h
+        #[arg(long = "for", default_value = "10m", value_parser = duration::parse, value_name = "TIME")]
+        time: u64,
+    },
+    /// End the pause of a drive
+    #[command(after_help = "Example:\n  braid drive resume b1")]
+    Resume {
+        #[arg(value_name = "NAME")]
+        name: String,
     },
     /// Take a drive that holds no column out of the cluster, for ever
     #[command(after_help = "Example:\n  braid drive drain old --wait && braid drive rm old")]

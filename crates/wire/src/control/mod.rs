@@ -44,8 +44,9 @@ pub use batch::{BATCH_ITEMS_MAX, Batch, BatchAnswer, BatchItem, BatchReply};
 pub use drive::{
     Admission, Backup, BackupReply, CalibrateDrive, CalibrateDriveReply, DrainDrive, DrainDriveReply,
     DriveRow, DriveState, FileSystem, FreeUnnamed, Heartbeat, HeartbeatReply, JoinDrive, JoinDriveReply,
-    Latency, NamesState, ProcessMark, RemoveDrive, ReplaceDrive, ReplaceDriveReply, SISTERS_MAX, ScrubDrive,
-    ScrubDriveReply, SisterRow, Sisters, SistersReply, StateMark, Status, StatusReply,
+    Latency, NamesState, PAUSE_MS_MAX, PauseDrive, ProcessMark, RemoveDrive, ReplaceDrive, ReplaceDriveReply,
+    SISTERS_MAX, ScrubDrive, ScrubDriveReply, SisterRow, Sisters, SistersReply, StateMark, Status,
+    StatusReply,
 };
 pub use file::{
     Access, Allocate, AllocateAct, Backing, BeginHeal, ByteRange, ColumnRow, Commit, CreateUnnamed, Cut,
@@ -288,6 +289,8 @@ message_set! {
         Lock(Lock) = 0x0269,
         /// Many requests in one: Batch.
         Batch(Batch) = 0x0270,
+        /// Pause a drive, or end the pause: Done.
+        PauseDrive(PauseDrive) = 0x027c,
     }
 }
 
