@@ -4,6 +4,7 @@
 //! experiments run clusters in the same way and are this program for all that they do not know themselves.
 
 mod args;
+mod config;
 pub mod connect;
 mod copy;
 pub mod demo;
@@ -44,7 +45,6 @@ use crate::operate::volume;
 use crate::operate::{key, layout, qualify, quota, relayout, reserve, snapshot, token};
 use crate::output::interrupt;
 use crate::output::manual;
-use crate::output::report;
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
@@ -55,11 +55,15 @@ use std::time::Duration;
 
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
-use args::{Bench, Cli, Command, Drive, Manager, Sim};
+use args::{Bench, Cli, Command, Drive, LogFormat, Manager, Sim};
+use config::Expanded;
+use config::told::Told;
 use output::exit::{Doing, Exit, Failure};
 use output::interrupt::{Interrupts, Of};
-use output::report::Report;
+use output::json_log::{self, JsonLines};
+use output::report::{Report, complain};
 
 pub use args::{Demo, DriveOptions, SimRun};
 
@@ -69,15 +73,35 @@ const LINGER: Duration = Duration::from_millis(200);
 /// Runs `braid` with these words, the first of which is the program's name, and returns its exit code.
 pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     let words: Vec<OsString> = words.into_iter().collect();
-    let cli = match mount_helper::arguments(words.iter().cloned()) {
-        None => Cli::parse_from(&words),
-        Some(Ok(arguments)) => Cli::parse_from(arguments),
+    let words = match mount_helper::arguments(words.iter().cloned()) {
+        None => words,
+        Some(Ok(arguments)) => arguments,
         Some(Err(stop)) => return stop.tell(),
     };
+    let expanded = match config::expand(words) {
+        Ok(expanded) => expanded,
+        Err(failure) => return ended(Err(failure)),
+    };
+    let cli = match Cli::try_parse_from(&expanded.words) {
+        Ok(cli) => cli,
+        Err(error) => return refused(&error, &expanded),
+    };
     match start_log(&cli.command) {
-        Ok(()) => conclude(run(cli)),
+        Ok(()) => conclude(run(cli, expanded)),
         Err(failure) => ended(Err(failure)),
     }
+}
+
+/// Says why the words were refused, or what they ask for if that is help, and which file has a part of them.
+fn refused(error: &clap::Error, expanded: &Expanded) -> ExitCode {
+    // A failure to write it is ignored.
+    let _ = error.print();
+    match (expanded.file(), error.exit_code()) {
+        (_, 0) => return ExitCode::SUCCESS,
+        (Some(file), _) => complain(&format!("{} has a part of these flags", file.display())),
+        (None, _) => {}
+    }
+    ExitCode::from(Exit::Usage as u8)
 }
 
 /// Runs a command to its end, tells how it failed, and returns the program's exit code.
@@ -95,7 +119,7 @@ fn ended(ended: Result<(), Failure>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if failure.exit != Exit::Ok {
-                report::complain(&failure.to_string());
+                complain(&failure.to_string());
             }
             ExitCode::from(failure.exit as u8)
         }
@@ -103,17 +127,26 @@ fn ended(ended: Result<(), Failure>) -> ExitCode {
 }
 
 /// Runs the command, or ends it at the first signal. Servers and `up` handle signals themselves.
-async fn run(cli: Cli) -> Result<(), Failure> {
+async fn run(cli: Cli, expanded: Expanded) -> Result<(), Failure> {
     let cluster = cli.cluster();
     let report = Report { json: cli.json };
+    let told = &expanded.told;
+    if cli.command.configured().is_some_and(|configured| configured.check) {
+        match &cli.command {
+            Command::Manager(Manager::Serve(serve)) => serve::check_manager(serve).await?,
+            Command::Drive(Drive::Serve(serve)) => serve::check_drive(serve).await?,
+            _ => {}
+        }
+        return config::effective::print(&expanded, report);
+    }
     let cluster = cluster.as_deref();
     match cli.command {
         Command::Up(up) => return up::run(up, cluster, report).await,
         Command::Mount(mount) => return mount::run(mount, cluster, report).await,
         Command::Stream(asked) => return stream::run(asked, cluster, report).await,
         Command::Bench(Bench::Qualify(asked)) => return qualify::run(asked, cluster, report).await,
-        Command::Manager(Manager::Serve(serve)) => return serve::manager(serve).await,
-        Command::Drive(Drive::Serve(serve)) => return serve::drive(*serve).await,
+        Command::Manager(Manager::Serve(serve)) => return serve::manager(serve, told).await,
+        Command::Drive(Drive::Serve(serve)) => return serve::drive(*serve, told).await,
         _ => {}
     }
     // The demo has processes to stop and files to remove; other commands end almost at once.
@@ -142,7 +175,7 @@ async fn command(command: Command, cluster: Option<&Path>, report: Report) -> Re
     match command {
         Command::Up(up) => up::run(up, cluster, report).await,
         Command::Mount(mount) => mount::run(mount, cluster, report).await,
-        Command::Manager(Manager::Serve(serve)) => serve::manager(serve).await,
+        Command::Manager(Manager::Serve(serve)) => serve::manager(serve, &Told::default()).await,
         Command::Manager(Manager::Backup { file }) => manager_cmd::backup(file, cluster, report).await,
         Command::Manager(Manager::Restore { backup, dir }) => manager_cmd::restore(backup, dir, report),
         Command::Manager(Manager::Rebuild(asked)) => rebuild::run(asked, report).await,
@@ -200,25 +233,42 @@ fn start_log(command: &Command) -> Result<(), Failure> {
         Command::Mount(mount) => mount.log.as_deref(),
         _ => None,
     };
+    let format = match command {
+        Command::Mount(mount) => mount.log_format,
+        Command::Manager(Manager::Serve(serve)) => serve.supervised.log_format,
+        Command::Drive(Drive::Serve(serve)) => serve.supervised.log_format,
+        _ => LogFormat::Text,
+    };
     let default = match command {
         Command::Manager(Manager::Serve(_)) | Command::Drive(Drive::Serve(_)) => "info",
         Command::Mount(_) if log.is_some() => "info",
         Command::Mount(_) => "error",
         _ => "off",
     };
-    log_to(log, default)
+    log_as(log, default, format)
 }
 
 /// Starts a log of what the environment asks for, or else of `default`, in a file or on standard error.
 pub fn log_to(file: Option<&Path>, default: &str) -> Result<(), Failure> {
+    log_as(file, default, LogFormat::Text)
+}
+
+fn log_as(file: Option<&Path>, default: &str, format: LogFormat) -> Result<(), Failure> {
     let filter = EnvFilter::try_from_env("BRAID_LOG").unwrap_or_else(|_| EnvFilter::new(default));
-    let log_as = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_target(false);
-    match file {
+    let writer = match file {
         Some(path) => {
             let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path);
-            log_as.with_writer(Mutex::new(file.doing(|| format!("open {}", path.display()))?)).init();
+            BoxMakeWriter::new(Mutex::new(file.doing(|| format!("open {}", path.display()))?))
         }
-        None => log_as.with_writer(std::io::stderr).init(),
+        None => BoxMakeWriter::new(std::io::stderr),
+    };
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(writer);
+    match format {
+        LogFormat::Text => lines.with_target(false).init(),
+        LogFormat::Json => {
+            json_log::begin();
+            lines.event_format(JsonLines).init();
+        }
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ pub mod documents;
 pub(crate) mod duration;
 pub mod exit;
 pub mod interrupt;
+pub(crate) mod json_log;
 pub(crate) mod manual;
 pub mod rate;
 pub mod report;

@@ -68,6 +68,18 @@ pub enum DriveError {
         /// Number of addresses that others are told.
         advertise: usize,
     },
+    /// The drive has joined under another name, and a drive's name never changes.
+    #[error(
+        "{dir} is drive {here}, and a drive keeps its name: start it without --name, or with --name {here}; a drive {asked} \
+         needs a directory of its own"
+    )]
+    OtherName {
+        dir: PathBuf,
+        /// The drive's name.
+        here: String,
+        /// The name asked for.
+        asked: String,
+    },
     /// The requested capacity is less than a store needs.
     #[error("a capacity of {asked} bytes is too small: a drive needs at least {min} bytes")]
     Capacity {

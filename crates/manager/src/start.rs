@@ -263,6 +263,7 @@ fn load(core: &Core, tx: &Tx, restored: bool) -> Result<(), Refusal> {
         // A restored state does not know of what the drives were told: that is set after the comparison.
         let untold = !restored && has_untold(tx, record.drive)?;
         let draining = tx.get(&key::drain(record.drive))?.is_some();
+        let paused = tx.record::<u64>(&key::pause(record.drive))?.unwrap_or_default();
         let parts = tx.record::<DriveParts>(&key::parts(record.drive))?;
         let keys = keys::of_drive(tx, record.drive)?;
         let drive = record.drive;
@@ -271,6 +272,7 @@ fn load(core: &Core, tx: &Tx, restored: bool) -> Result<(), Refusal> {
         parts.into_iter().for_each(|parts| table.set_parts(drive, parts));
         table.set_keys(drive, keys);
         table.set_draining(drive, draining);
+        table.set_paused(drive, paused);
         if untold {
             table.set_untold(drive);
         }

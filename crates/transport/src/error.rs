@@ -132,6 +132,13 @@ pub enum TransportError {
         /// Maximum number of bytes that the peer may send.
         most: u32,
     },
+    /// An unauthenticated peer sent more than such a peer may send.
+    #[error("{address} sends {what} before it has proved a token or a capability")]
+    TooManyBefore {
+        address: String,
+        /// The bound that it came to.
+        what: String,
+    },
     /// The slot of this connection was needed for another connection.
     #[error(
         "{address} gave way to another connection: all places were taken, and it was idle for the longest"
@@ -268,6 +275,7 @@ impl TransportError {
                 | TransportError::Forged { .. }
                 | TransportError::TooMuch { .. }
                 | TransportError::Tls { .. }
+                | TransportError::TooManyBefore { .. }
         )
     }
 }

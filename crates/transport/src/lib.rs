@@ -22,6 +22,7 @@
 //! [`Stream`] is the only type that knows TCP: other transports (datagrams) would take its place. A session
 //! with the manager is in TLS ([`Secured`]), whose certificates [`Authority`] makes.
 
+mod allowance;
 mod authority;
 mod bodies;
 mod control_peer;

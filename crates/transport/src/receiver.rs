@@ -13,6 +13,7 @@ use tokio::io::AsyncReadExt;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout};
 
+use crate::allowance::Allowance;
 use crate::bodies::{Bodies, STRANGER_BODY_BYTES_MAX, Share};
 use crate::error::{Result, TransportError};
 use crate::limits::Limits;
@@ -58,6 +59,8 @@ pub(crate) struct ConnectionResources {
     pub(crate) place: ConnectionSlot,
     /// The deadline for authentication; `None` once it has succeeded.
     pub(crate) stranger_until: Option<Instant>,
+    /// The frames and bytes that the peer may still send until it is authenticated.
+    pub(crate) allowance: Allowance,
     pub(crate) bodies: Bodies,
     /// The connection's share of the memory for bodies, until the next frame.
     pub(crate) share: Option<Share>,
@@ -168,6 +171,7 @@ impl Receiver {
         let header = self.ahead[self.taken..].first_chunk::<HEADER_BYTES>().expect("a header has come");
         let header = FrameHeader::parse(header).map_err(|source| self.frame_error(source))?;
         self.taken += HEADER_BYTES;
+        self.count(&header)?;
         self.take_share(header.body_bytes).await?;
         let mut body = std::mem::take(&mut self.spare);
         body.clear();
@@ -202,6 +206,8 @@ impl Receiver {
         body.clear();
         body.extend_from_slice(&rest[..bytes]);
         self.taken += HEADER_BYTES + bytes;
+        self.sound = false;
+        self.count(&header)?;
         let checked = header.check_body(&body);
         self.sound = checked.is_ok();
         checked.map_err(|source| self.frame_error(source))?;
@@ -280,6 +286,19 @@ impl Receiver {
             left -= piece;
         }
         Ok(())
+    }
+
+    /// Counts a frame of a peer that is not authenticated.
+    fn count(&mut self, header: &FrameHeader) -> Result<()> {
+        let Some(held) = self.held.as_mut().filter(|held| held.stranger_until.is_some()) else {
+            return Ok(());
+        };
+        let header_bytes = u64::try_from(HEADER_BYTES).expect("it is short");
+        let bytes = header_bytes + u64::from(header.body_bytes) + u64::from(header.payload_bytes);
+        held.allowance.take(bytes).map_err(|spent| TransportError::TooManyBefore {
+            address: self.address.to_string(),
+            what: spent.to_string(),
+        })
     }
 
     /// Reserves memory for a body of `bytes` before any of it is read.

@@ -2,8 +2,9 @@
 //! idle longest gives up its slot.
 //!
 //! A listener and its server have one set of slots for each kind of peer, so that one kind never takes
-//! another's. A flood of connections hurts mostly its sender, whose own oldest connections go first. A peer
-//! whose idle connection was closed connects again.
+//! another's. A flood of connections hurts mostly its sender, whose own oldest connections go first; of peers
+//! that have proved nothing, those go first whose address has most. A peer whose idle connection was closed
+//! connects again.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -92,6 +93,7 @@ pub struct ConnectionSlot {
     number: u64,
     shared: Arc<Shared>,
     life: Arc<Life>,
+    displaced: Option<Holder>,
 }
 
 /// Work in progress for a connection, which is not idle while one exists.
@@ -126,7 +128,8 @@ impl ConnectionSlots {
     }
 
     /// Takes a slot. If none is free, the holder's own oldest connection (at its limit) or the oldest of all
-    /// gives up its slot. `None` if no connection may.
+    /// gives up its slot; of connections that prove nothing, the oldest of the holder that has most. `None`
+    /// if no connection may.
     pub fn take(&self, holder: Holder, origin: Origin) -> Option<ConnectionSlot> {
         let Shared { bounds, gives_way, began, .. } = *self.shared;
         let (all, each) = match origin {
@@ -135,11 +138,14 @@ impl ConnectionSlots {
         };
         let mut taken = self.shared.lock();
         let own = taken.by_number.values().filter(|(other, _)| *other == holder).count();
-        if own >= each.max(1) {
-            taken.give_way(gives_way, |other| *other == holder)?;
+        let displaced = if own >= each.max(1) {
+            Some(taken.give_way(gives_way, |other| *other == holder)?)
         } else if taken.by_number.len() >= all.max(1) {
-            taken.give_way(gives_way, |_| true)?;
-        }
+            let greediest = taken.greediest().filter(|_| gives_way == GivesWay::Anyone);
+            Some(taken.give_way(gives_way, |other| greediest.is_none_or(|holder| *other == holder))?)
+        } else {
+            None
+        };
         let number = taken.next;
         taken.next += 1;
         let life = Arc::new(Life {
@@ -150,7 +156,7 @@ impl ConnectionSlots {
             told: Notify::new(),
         });
         taken.by_number.insert(number, (holder, Arc::clone(&life)));
-        Some(ConnectionSlot { number, shared: Arc::clone(&self.shared), life })
+        Some(ConnectionSlot { number, shared: Arc::clone(&self.shared), life, displaced })
     }
 
     /// Number of slots that are taken.
@@ -171,8 +177,19 @@ impl Shared {
 }
 
 impl Taken {
-    /// Frees the slot of the connection that was idle longest, and notifies it.
-    fn give_way(&mut self, gives_way: GivesWay, of: impl Fn(&Holder) -> bool) -> Option<()> {
+    /// The holder that has most slots; of several, one of them. `None` if no slot is taken.
+    fn greediest(&self) -> Option<Holder> {
+        let mut counts: BTreeMap<Holder, usize> = BTreeMap::new();
+        for (holder, _) in self.by_number.values() {
+            *counts.entry(*holder).or_default() += 1;
+        }
+        let most = counts.values().copied().max()?;
+        // Of several, the one whose oldest connection came first.
+        self.by_number.values().map(|(holder, _)| *holder).find(|holder| counts.get(holder) == Some(&most))
+    }
+
+    /// Frees the slot of the connection that was idle longest, notifies it, and returns its holder.
+    fn give_way(&mut self, gives_way: GivesWay, of: impl Fn(&Holder) -> bool) -> Option<Holder> {
         let may = |life: &Life| gives_way == GivesWay::Anyone || life.busy.load(Ordering::Acquire) == 0;
         let candidates = self.by_number.iter().filter(|(_, (holder, life))| of(holder) && may(life));
         // Within the same millisecond, the connection that came first.
@@ -181,10 +198,10 @@ impl Taken {
             GivesWay::Idle => life.idle_since_ms.load(Ordering::Acquire),
         });
         let number = *oldest?.0;
-        let (_, life) = self.by_number.remove(&number)?;
-        life.gave_way.store(true, Ordering::Release);
-        life.told.notify_one();
-        Some(())
+        let gone = self.by_number.remove(&number)?;
+        gone.1.gave_way.store(true, Ordering::Release);
+        gone.1.told.notify_one();
+        Some(gone.0)
     }
 }
 
@@ -194,6 +211,11 @@ impl ConnectionSlot {
         while !self.life.gave_way.load(Ordering::Acquire) {
             self.life.told.notified().await;
         }
+    }
+
+    /// The holder of the connection that gave up its slot for this one, if one did.
+    pub fn displaced(&self) -> Option<Holder> {
+        self.displaced
     }
 
     /// Marks the connection busy until the value is dropped.
@@ -281,6 +303,29 @@ mod tests {
         assert_eq!((owner.len(), slots.taken()), (2, 6));
         drop((owner, busy));
         assert_eq!(slots.taken(), 2);
+    }
+
+    #[test]
+    fn of_strangers_those_go_first_whose_address_has_most() {
+        let slots = ConnectionSlots::new(Bounds::new(7, 4), GivesWay::Anyone);
+        let take = |last| slots.take(holder(last), Origin::Elsewhere).unwrap();
+        let quiet = take(1);
+        let greedy: Vec<ConnectionSlot> = (0..4).map(|_| take(2)).collect();
+        let others = [take(3), take(3)];
+        // All are taken, and the quiet one is the oldest of all.
+        let new = take(4);
+        assert_eq!(new.displaced(), Some(holder(2)));
+        assert!(!has_gone(&quiet) && has_gone(&greedy[0]) && !others.iter().any(has_gone));
+        // At its share a holder gives way to itself, whoever has most.
+        let more: Vec<ConnectionSlot> = (0..20).map(|_| take(2)).collect();
+        assert!(more.iter().all(|slot| slot.displaced() == Some(holder(2))));
+        assert!(!has_gone(&quiet) && !has_gone(&new) && !others.iter().any(has_gone));
+        // If all have as many, the oldest goes.
+        let slots = ConnectionSlots::new(Bounds::new(2, 2), GivesWay::Anyone);
+        let first = slots.take(holder(1), Origin::Elsewhere).unwrap();
+        let _second = slots.take(holder(2), Origin::Elsewhere).unwrap();
+        assert_eq!(slots.take(holder(3), Origin::Elsewhere).unwrap().displaced(), Some(holder(1)));
+        assert!(has_gone(&first));
     }
 
     #[test]

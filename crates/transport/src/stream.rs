@@ -11,8 +11,9 @@ use std::time::Duration;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
+use crate::allowance::Allowance;
 use crate::bodies::Bodies;
 use crate::error::{Result, TransportError};
 use crate::hello;
@@ -37,7 +38,11 @@ const CONGESTION: &[u8] = b"cubic";
 /// Maximum number of unauthenticated peers in total. An honest peer is one of them for a round trip.
 const STRANGERS_MAX: usize = 256;
 /// Maximum number of unauthenticated peers per address.
-const STRANGERS_EACH: usize = 128;
+const STRANGERS_EACH: usize = 64;
+/// Maximum number of unauthenticated peers on this machine, where many processes share an address.
+const STRANGERS_EACH_HERE: usize = 128;
+/// Minimum interval between two log lines about one address that is at its share of unauthenticated peers.
+const SHARE_LOGGED: Duration = Duration::from_secs(60);
 
 /// Maximum number of connections of a listener, and its message to peers beyond that.
 #[derive(Debug, Clone)]
@@ -79,6 +84,8 @@ pub struct Listener {
     link: Option<LinkBounds>,
     /// Rate limit of log lines about peers that were told to come back later.
     refused: Seldom,
+    /// Rate limit of log lines about addresses at their share of unauthenticated connections.
+    greedy: Seldom,
 }
 
 /// A connection. Its two halves can be used at the same time.
@@ -105,7 +112,12 @@ impl Default for Capacity {
         let full = "too many connections: end some, or try again later";
         Capacity {
             connections: CONNECTIONS_MAX,
-            strangers: Bounds::new(STRANGERS_MAX, STRANGERS_EACH),
+            strangers: Bounds {
+                all: STRANGERS_MAX,
+                each: STRANGERS_EACH,
+                each_here: STRANGERS_EACH_HERE,
+                kept_here: 0,
+            },
             full: full.to_owned(),
             link: None,
         }
@@ -154,7 +166,8 @@ impl Listener {
         let bodies = Bodies::new();
         let full = capacity.full;
         let refused = Seldom::default();
-        Ok(Listener { inner, first, limits, connections, strangers, bodies, full, link, refused })
+        let greedy = Seldom::each(SHARE_LOGGED);
+        Ok(Listener { inner, first, limits, connections, strangers, bodies, full, link, refused, greedy })
     }
 
     /// The first address that the listener listens on.
@@ -215,10 +228,22 @@ impl Listener {
             }
             let mut stream = Stream { inner, address: peer.to_string(), limits: self.limits, accepted: None };
             let Some(place) = self.strangers.take(Holder::at(peer.ip()), stream.origin()) else { continue };
+            self.say_displaced(&place);
             let until = Instant::now() + self.limits.proof;
             let bodies = self.bodies.clone();
             stream.accepted = Some(Accepted { slot, place, until, bodies });
             return Ok(stream);
+        }
+    }
+}
+
+impl Listener {
+    /// Logs, seldom, that an address had so many unauthenticated connections that one was closed.
+    fn say_displaced(&self, place: &ConnectionSlot) {
+        let Some(displaced @ Holder::Address(address)) = place.displaced() else { return };
+        if let Some(left_out) = self.greedy.due(displaced) {
+            info!(%address, left_out,
+                "connections of this address prove nothing and hold its share of places: its oldest is closed");
         }
     }
 }
@@ -289,6 +314,7 @@ impl Stream {
             slot: Arc::new(slot),
             place,
             stranger_until: Some(until),
+            allowance: Allowance::new(),
             bodies,
             share: None,
             work: None,

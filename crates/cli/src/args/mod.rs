@@ -32,7 +32,9 @@ pub(crate) use keys::{KeyRevoke, KeyRotate, Keys};
 pub(crate) use quota::{Quota, QuotaOf};
 pub(crate) use reserve::{Reserve, ReserveCommand, ReserveRate};
 pub use servers::DriveOptions;
-pub(crate) use servers::{Drive, DriveServe, Manager, ManagerRebuild, ManagerServe, Supervised};
+pub(crate) use servers::{
+    Configured, Drive, DriveServe, LogFormat, Manager, ManagerRebuild, ManagerServe, Supervised,
+};
 pub use sim::SimRun;
 pub(crate) use sim::{Sim, Size};
 pub(crate) use snapshot::{Snapshot, SnapshotOf, SnapshotRestore};
@@ -63,6 +65,18 @@ impl Cli {
     /// The cluster that the command line names, else the environment.
     pub(crate) fn cluster(&self) -> Option<PathBuf> {
         self.cluster.clone().or_else(cluster::from_environment)
+    }
+}
+
+impl Command {
+    /// The sources of flags that the command line does not have; `None`: there are none.
+    pub(crate) fn configured(&self) -> Option<&Configured> {
+        match self {
+            Command::Mount(mount) => Some(&mount.configured),
+            Command::Manager(Manager::Serve(serve)) => Some(&serve.configured),
+            Command::Drive(Drive::Serve(serve)) => Some(&serve.configured),
+            _ => None,
+        }
     }
 }
 
@@ -363,6 +377,11 @@ pub(crate) struct Mount {
     /// Append to this file the errors, and what is done about them
     #[arg(long, value_name = "FILE")]
     pub(crate) log: Option<PathBuf>,
+    /// The form of errors and of the log
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) log_format: LogFormat,
+    #[command(flatten)]
+    pub(crate) configured: Configured,
     /// Be the background process of a mount with --detach
     #[arg(long, hide = true, conflicts_with = "detach")]
     pub(crate) detached: bool,

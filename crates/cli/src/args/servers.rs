@@ -9,15 +9,17 @@ use braid_store::disk::modelled::Device;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::disk_model::DiskModel;
+use crate::output::duration;
 use crate::output::size;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Drive {
     /// Serve a drive in the foreground, until SIGTERM or Ctrl-C
     #[command(
-        after_help = "The first start needs the join token that the manager wrote; later ones need none. Nothing but its name and its manager's address is remembered: give --listen, --advertise, --host, --rack and --capacity at every start.\n\nExample:\n  \
+        after_help = "The first start needs the join token that the manager wrote; later ones need none. The drive's directory remembers --name, --manager, --listen with --advertise, --host, --rack and --capacity; all else each start is told anew. Flags may be in a file instead: `listen = [\"0.0.0.0:7401\"]`.\n\nExample:\n  \
         braid drive serve --dir /disk1/braid --manager host-a:7400 --token-file join.token --listen 0.0.0.0:7401 \\\n      \
-        --advertise host-b:7401 --name b1"
+        --advertise host-b:7401 --name b1\n  \
+        braid drive serve --config /etc/braid/b1.toml --check"
     )]
     Serve(Box<DriveServe>),
     /// Add one more drive to the cluster that `braid up --detach` started here
@@ -64,6 +66,24 @@ pub(crate) enum Drive {
         #[arg(long, conflicts_with = "stop")]
         wait: bool,
     },
+    /// Pause a drive for a restart or an upgrade of its process: for a time it is not taken to be lost
+    #[command(
+        after_help = "The drive serves on until it is stopped. While it is away its files are read and written without it, as of any drive that is away; but its columns do not move to other drives, whatever --lost-after of the manager says. The pause ends by itself, or with braid drive resume.\n\nExample:\n  \
+        braid drive pause b1 && systemctl restart braid-b1 && braid drive resume b1"
+    )]
+    Pause {
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// The time, at most 24h
+        #[arg(long = "for", default_value = "10m", value_parser = duration::parse, value_name = "TIME")]
+        time: u64,
+    },
+    /// End the pause of a drive
+    #[command(after_help = "Example:\n  braid drive resume b1")]
+    Resume {
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
     /// Take a drive that holds no column out of the cluster, for ever
     #[command(after_help = "Example:\n  braid drive drain old --wait && braid drive rm old")]
     Rm {
@@ -104,10 +124,7 @@ pub(crate) struct DriveServe {
     /// The manager's address; needed at the first start, and after the manager has moved
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) manager: Option<String>,
-    /// The join token; needed at the first start only [env: BRAID_JOIN_TOKEN]
-    #[arg(long, value_name = "TOKEN", conflicts_with = "token_file")]
-    pub(crate) token: Option<String>,
-    /// A file that holds the join token
+    /// A file that holds the join token, which is needed at the first start only
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
     /// The address to listen on; port 0 takes any free port. Again for each further rail, at most 8: clients
@@ -142,6 +159,8 @@ pub(crate) struct DriveServe {
     pub(crate) clean_share: u32,
     #[command(flatten)]
     pub(crate) options: DriveOptions,
+    #[command(flatten)]
+    pub(crate) configured: Configured,
     #[command(flatten)]
     pub(crate) supervised: Supervised,
 }
@@ -255,7 +274,7 @@ impl DriveOptions {
 pub(crate) enum Manager {
     /// Serve a manager in the foreground, until SIGTERM or Ctrl-C
     #[command(
-        after_help = "The manager writes its tokens and a cluster.toml into its directory. Give cluster.toml to those who read and write files, and join.token to machines that add drives.\n\nExample:\n  \
+        after_help = "The manager writes its tokens and a cluster.toml into its directory. Its cluster.toml is for admins, and `braid token new` makes those of others; join.token is for machines that add drives. Its directory remembers --listen with --advertise and --lost-after. Flags may be in a file instead: `lost-after = 600`.\n\nExample:\n  \
         braid manager serve --dir /var/lib/braid --listen 0.0.0.0:7400 --advertise host-a:7400"
     )]
     Serve(ManagerServe),
@@ -333,7 +352,34 @@ pub(crate) struct ManagerServe {
     #[arg(long, default_value_t = braid_manager::LOST_AFTER_MS / 1000, value_name = "SECONDS")]
     pub(crate) lost_after: u64,
     #[command(flatten)]
+    pub(crate) configured: Configured,
+    #[command(flatten)]
     pub(crate) supervised: Supervised,
+}
+
+/// Sources of flags that the command line of a serving process does not have.
+#[derive(Debug, Args)]
+pub(crate) struct Configured {
+    /// A TOML file with flags of this command under their names; flags of the command line win over it
+    /// [default: manager.toml, drive.toml or mount.toml in /etc/braid, by the command, if it is there]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Read no such file, not the default one either, and neither use nor change what the directory remembers
+    #[arg(long, conflicts_with = "config")]
+    pub(crate) no_config: bool,
+    /// Serve nothing; say whether the flags and the file are right, and print each value with its origin
+    #[arg(long)]
+    pub(crate) check: bool,
+}
+
+/// A value of `--log-format`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Lines for people
+    #[default]
+    Text,
+    /// One object per line: time, level, target, message, fields
+    Json,
 }
 
 /// Options for a parent process that supervises the server.
@@ -342,6 +388,9 @@ pub(crate) struct Supervised {
     /// Write the process id and the address to this file once it serves
     #[arg(long, value_name = "FILE")]
     pub(crate) pid_file: Option<PathBuf>,
+    /// The form of the log
+    #[arg(long, visible_alias = "log", value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) log_format: LogFormat,
     /// Stop when standard input ends, so that the server stops when its parent dies, for whatever reason
     #[arg(long, hide = true)]
     pub(crate) lifeline: bool,

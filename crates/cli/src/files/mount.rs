@@ -103,12 +103,14 @@ fn detach(mount: &args::Mount, cluster: Option<&Path>) -> io::Result<i32> {
     if let Some(cluster) = cluster {
         command.arg("--cluster").arg(std::path::absolute(cluster)?);
     }
-    command.args(["mount", "--detached"]);
+    // What a file says is in these arguments already.
+    command.args(["mount", "--detached", "--no-config"]);
     for (is_set, flag) in [
         (mount.read_only, "--read-only"),
         (mount.allow_other, "--allow-other"),
         (mount.no_exec, "--no-exec"),
         (mount.sync, "--sync"),
+        (mount.log_format == args::LogFormat::Json, "--log-format=json"),
     ] {
         command.args(is_set.then_some(flag));
     }

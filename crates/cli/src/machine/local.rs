@@ -110,7 +110,10 @@ impl Server {
         more: &[&str],
     ) -> Result<Server, Failure> {
         let mut command = braid(None)?;
-        command.args(["manager", "serve", "--listen", listen, "--dir"]).arg(dir.manager()).args(more);
+        command
+            .args(["manager", "serve", "--no-config", "--listen", listen, "--dir"])
+            .arg(dir.manager())
+            .args(more);
         start(dir, MANAGER, command, mode).await
     }
 
@@ -139,7 +142,7 @@ impl Server {
         mode: Mode,
     ) -> Result<Server, Failure> {
         let mut command = braid(drive.host.as_ref())?;
-        command.args(["drive", "serve", "--name", drive.name, "--manager", drive.manager]);
+        command.args(["drive", "serve", "--no-config", "--name", drive.name, "--manager", drive.manager]);
         // A record of a drive with several rails has all of its addresses.
         for listen in listen.split(',') {
             command.args(["--listen", listen]);

@@ -9,6 +9,7 @@ use braid_wire::token::{BadToken, Token};
 use tokio::sync::oneshot;
 
 use crate::args::{DriveServe, ManagerServe, Supervised};
+use crate::config::told::Told;
 use crate::machine::address;
 use crate::machine::cluster_dir::{CLUSTER_FILE, ClusterFile, write_cluster_file};
 use crate::machine::held::HeldDirectory;
@@ -17,9 +18,10 @@ use crate::output::exit::{Doing, Exit, Failure};
 use crate::output::interrupt::{Interrupts, Of};
 use crate::output::report::complain;
 
-/// Runs `braid manager serve`.
-pub(crate) async fn manager(serve: ManagerServe) -> Result<(), Failure> {
-    address::check(&serve.listen, serve.advertise.as_deref()).await?;
+/// Runs `braid manager serve`. `told` is what its directory remembers.
+pub(crate) async fn manager(serve: ManagerServe, told: &Told) -> Result<(), Failure> {
+    check_manager(&serve).await?;
+    told.log();
     let stop = Stop::new(&serve.supervised)?;
     let what = || format!("serve the manager in {}", serve.dir.display());
     let mut config = braid_manager::Config::new(&serve.dir, &serve.listen);
@@ -33,14 +35,27 @@ pub(crate) async fn manager(serve: ManagerServe) -> Result<(), Failure> {
         let cluster =
             ClusterFile { manager: address, token: ready.client_token.to_string(), drives: Vec::new() };
         write_cluster_file(&serve.dir.join(CLUSTER_FILE), &cluster)?;
+        told.remember();
         announce(&ready.address, &serve.supervised)
     };
     tokio::try_join!(async { running.await.doing(what) }, announcing).map(|_| ())
 }
 
-/// Runs `braid drive serve`.
-pub(crate) async fn drive(serve: DriveServe) -> Result<(), Failure> {
+/// Says whether a manager can be served so.
+pub(crate) async fn check_manager(serve: &ManagerServe) -> Result<(), Failure> {
+    address::check(&serve.listen, serve.advertise.as_deref()).await
+}
+
+/// Says whether a drive can be served so.
+pub(crate) async fn check_drive(serve: &DriveServe) -> Result<(), Failure> {
     address::check_rails(&serve.listen, &serve.advertise).await?;
+    token(serve).map(drop)
+}
+
+/// Runs `braid drive serve`. `told` is what its directory remembers.
+pub(crate) async fn drive(serve: DriveServe, told: &Told) -> Result<(), Failure> {
+    check_drive(&serve).await?;
+    told.log();
     let stop = Stop::new(&serve.supervised)?;
     let what = || format!("serve the drive in {}", serve.dir.display());
     let token = token(&serve)?;
@@ -49,7 +64,8 @@ pub(crate) async fn drive(serve: DriveServe) -> Result<(), Failure> {
     config.advertise = serve.advertise.clone();
     config.manager = serve.manager.clone();
     config.token = token;
-    config.name = serve.name.clone().or_else(|| file_name(&serve.dir));
+    config.name = serve.name.clone();
+    config.name_at_first = file_name(&serve.dir);
     config.host = serve.host.clone();
     config.rack = serve.rack.clone();
     config.capacity_bytes = serve.capacity;
@@ -65,6 +81,7 @@ pub(crate) async fn drive(serve: DriveServe) -> Result<(), Failure> {
     let announcing = async {
         let Ok(ready) = is_ready.await else { return Ok(()) };
         end_without(&serve.dir, what())?;
+        told.remember();
         announce(&ready.listens, &serve.supervised)
     };
     tokio::try_join!(async { running.await.doing(what) }, announcing).map(|_| ())
@@ -91,16 +108,16 @@ fn announce(address: &str, supervised: &Supervised) -> Result<(), Failure> {
         .doing(|| format!("write {}", path.display()))
 }
 
-/// The join token, from the command line, a file or the environment.
+/// The join token, from its file. Command lines and environments are read by others: no secret is in them.
 fn token(serve: &DriveServe) -> Result<Option<Token>, Failure> {
     let what = || "read the join token".to_owned();
-    let text = match (&serve.token, &serve.token_file) {
-        (Some(text), _) => text.clone(),
-        (None, Some(path)) => std::fs::read_to_string(path).doing(|| format!("read {}", path.display()))?,
-        (None, None) => match environment("BRAID_JOIN_TOKEN") {
-            Some(text) => text.to_string_lossy().into_owned(),
-            None => return Ok(None),
-        },
+    let text = match &serve.token_file {
+        Some(path) => std::fs::read_to_string(path).doing(|| format!("read {}", path.display()))?,
+        None if environment("BRAID_JOIN_TOKEN").is_some() => {
+            let why = "BRAID_JOIN_TOKEN is set, and no token is taken from the environment";
+            return Err(Failure::usage(what(), why).remedy("write the token to a file: --token-file FILE"));
+        }
+        None => return Ok(None),
     };
     let token =
         text.parse().map_err(|error: BadToken| Failure::new(Exit::NotAllowed, what(), error.to_string()))?;

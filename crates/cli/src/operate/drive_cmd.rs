@@ -7,12 +7,14 @@ use braid_client::check_volume;
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
+use crate::config::told::Told;
 use crate::machine::bring_up::all_joined;
 use crate::machine::cluster_dir::ClusterDir;
 use crate::machine::down::stop_all;
 use crate::machine::local::{DriveStart, MANAGER, Mode, Server};
 use crate::machine::serve;
 use crate::operate::{cost, rebuild, replace, status};
+use crate::output::duration;
 use crate::output::exit::{Exit, Failure};
 use crate::output::rate::{Bar, Progress};
 use crate::output::report::{Report, count};
@@ -42,6 +44,14 @@ struct Drained {
     room_bytes: u64,
 }
 
+/// A drive that is paused, in `--json`.
+#[derive(Debug, Serialize)]
+struct Paused {
+    drive: String,
+    /// Time from now in milliseconds; 0: the pause has ended.
+    paused_ms: u64,
+}
+
 /// A drive that was taken out, in `--json`.
 #[derive(Debug, Serialize)]
 struct Removed {
@@ -58,12 +68,14 @@ const STANDSTILL_MAX: Duration = Duration::from_secs(120);
 /// Runs `braid drive ...`.
 pub(crate) async fn run(command: args::Drive, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
     match command {
-        args::Drive::Serve(serve) => serve::drive(*serve).await,
+        args::Drive::Serve(serve) => serve::drive(*serve, &Told::default()).await,
         args::Drive::Add { name, options } => add(name, options, cluster, report).await,
         args::Drive::Ls { cost: false } => status::drives(cluster, report).await,
         args::Drive::Ls { cost: true } => cost::list(cluster, report).await,
         args::Drive::Calibrate { drives, anew } => cost::calibrate(drives, anew, cluster, report).await,
         args::Drive::Drain { name, stop, wait } => drain(&name, !stop, wait, cluster, report).await,
+        args::Drive::Pause { name, time } => pause(&name, time, cluster, report).await,
+        args::Drive::Resume { name } => pause(&name, 0, cluster, report).await,
         args::Drive::Rm { name } => remove(&name, cluster, report).await,
         args::Drive::Testify { dir, file } => rebuild::testify(dir, file, report).await,
         args::Drive::Replace { old, new } => replace::run(&old, &new, cluster, report).await,
@@ -126,6 +138,16 @@ async fn drain(
             let now = if facts.was_drained { "is not drained any more" } else { "was not being drained" };
             format!("{name} {now}: {} on it\n", count(components, "component"))
         }
+    })
+}
+
+/// Pauses a drive for so many milliseconds; 0 ends its pause.
+async fn pause(name: &str, for_ms: u64, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
+    connect::cluster(cluster).await?.pause_drive(name, for_ms).await?;
+    let facts = Paused { drive: name.to_owned(), paused_ms: for_ms };
+    report.facts(&facts, |facts| match facts.paused_ms {
+        0 => format!("{name} is not paused\n"),
+        ms => format!("{name} is paused for {}: its columns stay while it is away\n", duration::show(ms)),
     })
 }
 

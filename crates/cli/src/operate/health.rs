@@ -280,6 +280,7 @@ pub(crate) mod tests {
             parts: None,
             slow: String::new(),
             draining: false,
+            paused_ms: 0,
         }
     }
 

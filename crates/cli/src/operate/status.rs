@@ -11,6 +11,7 @@ use crate::files::stat::show_state;
 use crate::operate::health::{self, Risk};
 use crate::operate::scrub::{StateFacts, state_facts};
 use crate::operate::{heal, rebalance};
+use crate::output::duration;
 use crate::output::exit::{Exit, Failure};
 use crate::output::report::{Report, count, table};
 use crate::output::shell::quoted;
@@ -90,6 +91,8 @@ pub(crate) struct DriveFacts {
     pub(crate) state: &'static str,
     /// True if the drive's columns move to other drives, or have done so.
     draining: bool,
+    /// Milliseconds for which the drive is still paused; 0: it is not.
+    paused_ms: u64,
     /// The first of the drive's addresses.
     address: String,
     addresses: Vec<String>,
@@ -244,7 +247,7 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
             facts.names.line(),
             health::show(&facts.risks, &facts.notice),
             heal::lines(&facts.healing),
-            drained_lines(&facts.drives),
+            drained_lines(&facts.drives) + &paused_lines(&facts.drives),
             facts.balance.as_ref().map(rebalance::line).unwrap_or_default(),
             drive_table(&facts.drives)
         )
@@ -270,6 +273,7 @@ pub(crate) fn drive_facts(rows: &[DriveRow]) -> Vec<DriveFacts> {
         id: row.drive.to_string(),
         state: show_state(row.state),
         draining: row.draining,
+        paused_ms: row.paused_ms,
         address: row.addresses.iter().next().unwrap_or_default().to_owned(),
         addresses: row.addresses.iter().map(str::to_owned).collect(),
         host: row.host.clone(),
@@ -310,6 +314,19 @@ fn drained_lines(drives: &[DriveFacts]) -> String {
         }
     };
     drives.iter().filter(|drive| drive.draining).map(line).collect()
+}
+
+/// A line for each drive that is paused.
+fn paused_lines(drives: &[DriveFacts]) -> String {
+    let line = |drive: &DriveFacts| {
+        let left = duration::show(drive.paused_ms);
+        let typed = quoted(drive.name.as_ref());
+        format!(
+            "paused: {} is not taken to be lost for {left} more: `braid drive resume {typed}` ends it\n",
+            drive.name
+        )
+    };
+    drives.iter().filter(|drive| drive.paused_ms > 0).map(line).collect()
 }
 
 fn drive_table(drives: &[DriveFacts]) -> String {

@@ -42,7 +42,10 @@ impl From<DriveError> for Cause {
             DriveError::InUse(_) => Exit::Busy,
             DriveError::NotADrive { .. } => Exit::Conflict,
             DriveError::OtherCluster { .. } | DriveError::NotAJoinToken => Exit::NotAllowed,
-            DriveError::NoToken(_) | DriveError::NoManager | DriveError::Capacity { .. } => Exit::Usage,
+            DriveError::NoToken(_)
+            | DriveError::NoManager
+            | DriveError::Capacity { .. }
+            | DriveError::OtherName { .. } => Exit::Usage,
             DriveError::Join(source) => match server_exit(source) {
                 Exit::Failed => Exit::NoCluster,
                 exit => exit,

@@ -9,6 +9,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 
 use crate::output::exit::{Doing, Exit, Failure};
+use crate::output::json_log;
 
 /// Printer of results on standard output.
 #[derive(Debug, Clone, Copy)]
@@ -77,7 +78,10 @@ pub(crate) fn unread(said: Result<(), Failure>) -> Result<(), Failure> {
 
 /// Prints a line on standard error. A failure to write it is ignored.
 pub(crate) fn complain(text: &str) {
-    let _ = writeln!(io::stderr(), "braid: {text}");
+    let _ = match json_log::complaint(text) {
+        Some(line) => writeln!(io::stderr(), "{line}"),
+        None => writeln!(io::stderr(), "braid: {text}"),
+    };
 }
 
 /// Formats a plain table: a header, rows, the `right` columns aligned to the right. Ends with a newline.

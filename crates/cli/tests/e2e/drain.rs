@@ -71,3 +71,23 @@ fn a_drain_can_be_undone_and_balancing_switched_off_and_on() {
     assert!(both.code != 0 && both.err.contains("--off"), "{}", both.err);
     assert!(cluster.cat("braid://main/f") == noise(1 << 20, 1));
 }
+
+#[test]
+fn a_paused_drive_is_told_of_also_after_a_restart_of_the_manager() {
+    let cluster = Cluster::up(2);
+    cluster.line("drive pause drive-2 --for 2h").ok();
+    let paused = |cluster: &Cluster| {
+        let status = cluster.status();
+        let rows = status["drives"].as_array().expect("a list").clone();
+        rows.iter().map(|row| row["paused_ms"].as_u64().expect("a number")).collect::<Vec<_>>()
+    };
+    let rows = paused(&cluster);
+    assert!(rows[0] == 0 && (1..=7_200_000).contains(&rows[1]), "{rows:?}");
+    assert!(cluster.line("status").ok().text().contains("paused: drive-2 is not taken to be lost"));
+    cluster.restart_manager();
+    assert!(paused(&cluster)[1] > 0, "it is stored");
+    cluster.line("drive resume drive-2").ok();
+    assert_eq!(paused(&cluster), [0, 0]);
+    cluster.line("drive pause drive-2 --for 25h").failed(1, "at most 24 h");
+    cluster.line("drive pause nobody").failed(3, "nobody");
+}

@@ -5,6 +5,7 @@ mod beneath;
 mod calibrate;
 mod cases;
 mod cluster;
+mod configured;
 mod demo;
 mod drain;
 mod elsewhere;

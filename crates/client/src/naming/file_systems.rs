@@ -106,6 +106,7 @@ pub(crate) mod tests {
             parts: None,
             slow: String::new(),
             draining: false,
+            paused_ms: 0,
         }
     }
 

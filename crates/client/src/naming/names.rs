@@ -5,9 +5,9 @@ use std::time::Duration;
 use braid_layout::Shape;
 use braid_wire::control::{
     Backup, BackupReply, CalibrateDrive, CalibrateDriveReply, ControlReply, DirectoryReply, DrainDrive,
-    DrainDriveReply, Entry, FreeUnnamed, JobRow, Jobs, Lookup, NamePlace, ReadDirectory, RemoveDrive,
-    RenameHow, ReplaceDrive, ScrubDrive, ScrubDriveReply, ShapeSpec, StatRow, Status, StatusReply,
-    UnlinkOnly, VolumeCreate, VolumeList, VolumeRemove, VolumeRow,
+    DrainDriveReply, Entry, FreeUnnamed, JobRow, Jobs, Lookup, NamePlace, PauseDrive, ReadDirectory,
+    RemoveDrive, RenameHow, ReplaceDrive, ScrubDrive, ScrubDriveReply, ShapeSpec, StatRow, Status,
+    StatusReply, UnlinkOnly, VolumeCreate, VolumeList, VolumeRemove, VolumeRow,
 };
 use braid_wire::data::{CalibrateAct, ScrubAct};
 use braid_wire::{Reason, Refusal};
@@ -229,6 +229,12 @@ impl Client {
             ControlReply::Drained(reply) => Ok(reply),
             other => Err(unexpected(&subject, &other)),
         }
+    }
+
+    /// Pauses a drive for so many milliseconds, at most a day: its silence does not make it a lost one. 0
+    /// ends the pause.
+    pub async fn pause_drive(&self, drive: &str, for_ms: u64) -> Result<()> {
+        self.ask_done(&format!("drive {drive}"), PauseDrive { drive: drive.to_owned(), for_ms }).await
     }
 
     /// Takes a drive without components out of the cluster for good.

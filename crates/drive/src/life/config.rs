@@ -39,8 +39,11 @@ pub struct Config {
     /// A join token. Required until the drive has joined; afterwards it is checked against the directory's
     /// cluster.
     pub token: Option<Token>,
-    /// The drive's name in the cluster; `None`: the name from the last start, or one made from its identity.
+    /// The drive's name in the cluster; `None`: the name from the last start. A drive that has joined under
+    /// another name refuses to start.
     pub name: Option<String>,
+    /// The name of a new drive that is told none; `None`: one made from its identity.
+    pub name_at_first: Option<String>,
     /// The machine, for placement; `None`: the system's host name.
     pub host: Option<String>,
     /// The rack, for placement; may be empty.
@@ -140,6 +143,7 @@ impl Config {
             manager: None,
             token: None,
             name: None,
+            name_at_first: None,
             host: None,
             rack: String::new(),
             capacity_bytes: None,

@@ -57,8 +57,12 @@ pub(crate) fn identity(
     if identity.ca.is_none() {
         return Err(DriveError::NoAuthority(dir()));
     }
-    if let (Some(name), false) = (&config.name, identity.joined) {
-        identity.name.clone_from(name);
+    match &config.name {
+        Some(name) if !identity.joined => identity.name.clone_from(name),
+        Some(name) if *name != identity.name => {
+            return Err(DriveError::OtherName { dir: dir(), here: identity.name, asked: name.clone() });
+        }
+        _ => {}
     }
     directory.tighten();
     directory.save(&identity)?;
@@ -94,7 +98,8 @@ fn fresh(config: &Config, cluster: ClusterId, pin: Pin) -> Result<Identity, Driv
     let mut random = [0; 16];
     getrandom::fill(&mut random).expect("the system gives random bytes");
     let drive = DriveId(u128::from_le_bytes(random));
-    let name = config.name.clone().unwrap_or_else(|| format!("drive-{}", drive.short()));
+    let told = config.name.clone().or_else(|| config.name_at_first.clone());
+    let name = told.unwrap_or_else(|| format!("drive-{}", drive.short()));
     Ok(Identity {
         cluster,
         ca: Some(pin),

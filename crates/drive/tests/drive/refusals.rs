@@ -96,6 +96,10 @@ async fn a_capability_with_one_flipped_bit_is_refused_whichever_bit_it_is() {
         let payload = bytes(1, 4096);
         let requests = [read(0, 0, 4096), write(0, 0, &payload, 2), Remove { at: AT, term: 1 }.into()];
         for bit in 0..8 * Authority::BYTES_MIN {
+            if bit % 64 == 0 {
+                // A peer that has proved nothing may send some hundreds of frames.
+                raw = Raw::connect(drive).await;
+            }
             for request in &requests {
                 let payload = if request.name() == "StripeWrite" { payload.as_slice() } else { &[] };
                 let mut body = raw.seal(&grant, request, payload);
@@ -120,6 +124,9 @@ async fn arguments_with_one_flipped_bit_are_refused() {
         let request = write(0, 0, &payload, 2);
         let length = raw.seal(&grant, &request, &payload).len();
         for bit in 8 * Authority::BYTES_MIN..8 * length {
+            if bit % 256 == 0 {
+                raw = Raw::connect(drive).await;
+            }
             let mut body = raw.seal(&grant, &request, &payload);
             body[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(raw.refused(request.kind(), &body, &payload).await, Reason::Forged, "bit {bit}");
@@ -136,6 +143,41 @@ async fn arguments_with_one_flipped_bit_are_refused() {
             assert!(matches!(reason, Reason::Forged | Reason::Malformed), "{cut}: {reason:?}");
         }
         assert_eq!(raw.refused(request.kind(), &[body, vec![0]].concat(), &payload).await, Reason::Forged);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_peer_that_proves_nothing_is_dropped_after_so_many_frames() {
+    unmoved(async |drive| {
+        let mut raw = Raw::connect(drive).await;
+        let grant = drive.grant(object_level());
+        let request = read(0, 0, 10);
+        let mut answered = 0;
+        let dropped = loop {
+            let mut body = raw.seal(&grant, &request, &[]);
+            *body.last_mut().unwrap() ^= 1;
+            if raw.sender.send(request.kind(), raw.request, &body, &[]).await.is_err() {
+                break true;
+            }
+            match raw.receiver.frame().await {
+                Ok(Some(_)) => answered += 1,
+                _ => break true,
+            }
+            if answered > 2000 {
+                break false;
+            }
+        };
+        assert!(dropped && answered > 300, "{answered} were answered");
+        // One that has proved a capability may send more.
+        let mut raw = Raw::connect(drive).await;
+        let body = raw.seal(&grant, &read(1, 0, 10), &[]);
+        raw.exchange(0x0102, &body, &[]).await;
+        for _ in 0..1000 {
+            let mut body = raw.seal(&grant, &request, &[]);
+            *body.last_mut().unwrap() ^= 1;
+            assert_eq!(raw.refused(request.kind(), &body, &[]).await, Reason::Forged);
+        }
     })
     .await;
 }

@@ -8,7 +8,7 @@ use braid_meta::records::inodes;
 use braid_meta::records::schema::{DriveRecord, key, table};
 use braid_meta::records::tx::Tx;
 use braid_meta::rules::drives::no_drive;
-use braid_wire::control::{DrainDrive, DrainDriveReply, DriveState, RemoveDrive};
+use braid_wire::control::{DrainDrive, DrainDriveReply, DriveState, PAUSE_MS_MAX, PauseDrive, RemoveDrive};
 use braid_wire::{Reason, Refusal};
 
 use crate::columns::needs::{LOOK_MAX, Needs};
@@ -48,6 +48,28 @@ pub(crate) async fn drain(core: &Arc<Core>, asked: DrainDrive) -> Result<DrainDr
     Ok(reply)
 }
 
+/// Pauses a drive for a time, or ends its pause. While it is paused its silence does not make it a lost one.
+pub(crate) async fn pause(core: &Arc<Core>, asked: PauseDrive) -> Result<(), Refusal> {
+    let drive = find(core, &asked.drive)?;
+    if asked.for_ms > PAUSE_MS_MAX {
+        let detail = format!("a drive is paused for at most {} h", PAUSE_MS_MAX / 3_600_000);
+        return Err(Refusal::new(Reason::Malformed, detail));
+    }
+    let until_ms = if asked.for_ms == 0 { 0 } else { core.now_ms().saturating_add(asked.for_ms) };
+    let set = move |_: &Core, tx: &mut Tx| {
+        if until_ms == 0 {
+            tx.delete(key::pause(drive));
+        } else {
+            tx.set(key::pause(drive), &until_ms);
+        }
+        Ok(())
+    };
+    core.write_then(set, move |core, ()| core.drives().set_paused(drive, until_ms)).await?;
+    tracing::info!(name = %asked.drive, for_ms = asked.for_ms, "a drive was paused, or its pause ended");
+    core.wake.notify_waiters();
+    Ok(())
+}
+
 /// Takes a drive out of the cluster: its record and all of its rows are deleted. The drive cannot come back
 /// under its identity.
 pub(crate) async fn remove(core: &Arc<Core>, asked: RemoveDrive) -> Result<(), Refusal> {
@@ -74,7 +96,8 @@ pub(crate) async fn remove(core: &Arc<Core>, asked: RemoveDrive) -> Result<(), R
             let (from, to) = key::of_drive(of, drive);
             tx.scan(&from, &to, usize::MAX)?.into_iter().for_each(|(row, _)| tx.delete(row));
         }
-        let rows = [key::drain, key::drive_count, key::receipt, key::parts, key::drive_key, key::drive];
+        let rows =
+            [key::drain, key::pause, key::drive_count, key::receipt, key::parts, key::drive_key, key::drive];
         rows.into_iter().for_each(|row| tx.delete(row(drive)));
         Ok(())
     };

@@ -120,9 +120,7 @@ fn due(core: &Core) -> Vec<(DriveId, Why)> {
 }
 
 fn is_lost(core: &Core, table: &DriveTable, drive: DriveId, now_ms: u64) -> bool {
-    core.lost_after_ms > 0
-        && table.state(drive, now_ms) == DriveState::Away
-        && table.silent_for(drive, now_ms) >= core.lost_after_ms
+    table.is_lost(drive, core.lost_after_ms, now_ms)
 }
 
 async fn empty_lost(core: &Arc<Core>, drive: DriveId) -> Result<(), Refusal> {

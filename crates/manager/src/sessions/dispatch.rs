@@ -213,7 +213,6 @@ async fn handle(
         R::Release(release) => done(endings::release(core, asked.once()?, release).await),
         R::ReportLost(report) => Ok(opens::report_lost(core, report).await?.into()),
         R::ReserveEnd(reserve) => Ok(opens::reserve(core, asked.once()?, reserve).await?.into()),
-
         R::Allocate(allocate) => done(allocate::answer(core, allocate).await),
 
         R::Status(_) => Ok(status::status(core).await?.into()),
@@ -234,6 +233,7 @@ async fn handle(
         R::CalibrateDrive(asked) => Ok(scrub::calibrate_drive(core, asked).await?.into()),
         R::Sisters(sisters) => Ok(sisters::find(core, asked.drive()?, sisters).await?.into()),
         R::DrainDrive(drain) => Ok(drain::drain(core, drain).await?.into()),
+        R::PauseDrive(pause) => done(drain::pause(core, pause).await),
         R::RemoveDrive(remove) => done(drain::remove(core, remove).await),
 
         R::KeyRotate(rotate) => done(keys::rotate(core, asked.once()?, rotate).await),

@@ -294,6 +294,10 @@ pub mod key {
     pub fn drain(drive: DriveId) -> Vec<u8> {
         join(table::DRAIN, &[&drive.0.to_be_bytes()])
     }
+    /// Key of the end of a drive's pause: `g`, drive.
+    pub fn pause(drive: DriveId) -> Vec<u8> {
+        join(table::PAUSE, &[&drive.0.to_be_bytes()])
+    }
     /// Key of the cost of a drive's parts: `y`, drive.
     pub fn parts(drive: DriveId) -> Vec<u8> {
         join(table::PARTS, &[&drive.0.to_be_bytes()])

@@ -96,6 +96,8 @@ pub struct Drive {
     pub keys: DriveKeyRecord,
     /// True if the drive is being drained: its columns move to other drives, and it gets no new ones.
     pub draining: bool,
+    /// Time until which the drive's silence does not make it a lost one; 0: it was not paused.
+    pub paused_until_ms: u64,
     heard_ms: Option<u64>,
     granted_ms: Option<u64>,
     /// True if the process has sent its closing heartbeat, and no other process was heard since.
@@ -184,6 +186,7 @@ impl DriveTable {
             starts: 0,
             made: 0,
             draining: false,
+            paused_until_ms: 0,
         };
         self.drives.insert(drive.record.drive, drive);
     }
@@ -303,6 +306,23 @@ impl DriveTable {
     pub fn silent_for(&self, drive: DriveId, now_ms: u64) -> u64 {
         let heard = self.drives.get(&drive).and_then(|known| known.heard_ms).unwrap_or(0);
         now_ms.saturating_sub(heard.max(self.listening_ms()))
+    }
+
+    /// Returns true if the drive is away, was silent for `lost_after_ms` (0: no time makes it lost), and is
+    /// not paused.
+    pub fn is_lost(&self, drive: DriveId, lost_after_ms: u64, now_ms: u64) -> bool {
+        let paused = self.drives.get(&drive).is_some_and(|known| known.paused_ms(now_ms) > 0);
+        lost_after_ms > 0
+            && !paused
+            && self.state(drive, now_ms) == DriveState::Away
+            && self.silent_for(drive, now_ms) >= lost_after_ms
+    }
+
+    /// Notes that the drive is paused until then; 0: that it is not.
+    pub fn set_paused(&mut self, drive: DriveId, until_ms: u64) {
+        if let Some(known) = self.drives.get_mut(&drive) {
+            known.paused_until_ms = until_ms;
+        }
     }
 
     /// Notes that the drive is being drained, or is no more.
@@ -538,6 +558,11 @@ impl Drive {
     /// Milliseconds since the drive's last heartbeat; `u64::MAX` if there was none since the manager's start.
     pub fn silent_ms(&self, now_ms: u64) -> u64 {
         self.heard_ms.map_or(u64::MAX, |heard| now_ms.saturating_sub(heard))
+    }
+
+    /// Milliseconds for which the drive is still paused; 0: it is not.
+    pub fn paused_ms(&self, now_ms: u64) -> u64 {
+        self.paused_until_ms.saturating_sub(now_ms)
     }
 }
 

@@ -153,7 +153,7 @@ pub fn need(request: &ControlRequest) -> Need {
         R::SnapshotRemove(_) | R::SnapshotKeep(_) => Need::of(Right::Admin),
         R::Backup(_) | R::FreeUnnamed(_) => Need::of(Right::Admin),
         R::ReplaceDrive(_) | R::DrainDrive(_) | R::RemoveDrive(_) => Need::of(Right::Admin),
-        R::ScrubDrive(_) | R::CalibrateDrive(_) => Need::of(Right::Admin),
+        R::ScrubDrive(_) | R::CalibrateDrive(_) | R::PauseDrive(_) => Need::of(Right::Admin),
         R::KeyRotate(_) | R::Keys(_) | R::RevokeFile(_) | R::RevokeClient(_) => Need::of(Right::Admin),
         R::HealStatus(_) | R::Qualify(_) => Need::of(Right::Admin),
         R::TokenNew(_) | R::Tokens(_) | R::TokenRevoke(_) => Need::of(Right::Admin),
@@ -315,6 +315,7 @@ mod tests {
         DrainDrive          admin
         RemoveDrive         admin
         CalibrateDrive      admin
+        PauseDrive          admin
         KeyRotate           admin
         Keys                admin
         RevokeFile          admin

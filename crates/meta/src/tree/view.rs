@@ -171,6 +171,7 @@ pub fn drive_row(counts: &DriveCount, drives: &DriveTable, drive: &Drive, now_ms
         counts: drive.counts,
         slow: slow::of(drives, drive, now_ms),
         draining: drive.draining,
+        paused_ms: drive.paused_ms(now_ms),
         parts: drive.parts.clone(),
         lost: 0,
         stale: if state == DriveState::Replaced { counts.components } else { counts.stale },

@@ -82,6 +82,7 @@ fn keys_are_as_they_were() {
         (key::moving(FileId(5), 2), "4d 0000000000000005 00000002"),
         (key::reservation(ReservationId(258)), "50 0000000000000102"),
         (key::drain(DriveId(1)), "65 00000000000000000000000000000001"),
+        (key::pause(DriveId(1)), "67 00000000000000000000000000000001"),
         (key::parts(DriveId(1)), "79 00000000000000000000000000000001"),
         (key::drive_key(DriveId(1)), "6a 00000000000000000000000000000001"),
         (key::volume_keys(VolumeId(3)), "77 0000000000000003"),

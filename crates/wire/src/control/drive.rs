@@ -84,6 +84,8 @@ record! {
         parts: Option<DriveParts>,
         /// Counts since the drive's start, as of its last heartbeat.
         counts: DriveCounts,
+        /// Milliseconds for which the drive is still paused: it is not taken to be lost; 0: it is not paused.
+        paused_ms: u64,
     }
 }
 
@@ -458,6 +460,20 @@ record! {
         room_bytes: u64,
     }
 }
+
+record! {
+    /// Pauses a drive: for a time its silence does not make it a lost one, whose columns move. The pause ends
+    /// by itself. Refused with [`Malformed`](crate::Reason::Malformed) beyond [`PAUSE_MS_MAX`].
+    pub struct PauseDrive {
+        /// The drive: its name or identity.
+        drive: String,
+        /// Milliseconds from now; 0 ends the pause.
+        for_ms: u64,
+    }
+}
+
+/// The longest pause of a drive, in milliseconds: a day.
+pub const PAUSE_MS_MAX: u64 = 24 * 60 * 60 * 1000;
 
 record! {
     /// Takes a drive without components out of the cluster, permanently. Refused with

@@ -45,8 +45,9 @@ pub use batch::{BATCH_ITEMS_MAX, Batch, BatchAnswer, BatchItem, BatchReply};
 pub use drive::{
     Admission, Backup, BackupReply, CalibrateDrive, CalibrateDriveReply, DrainDrive, DrainDriveReply,
     DriveRow, DriveState, FileSystem, FreeUnnamed, Heartbeat, HeartbeatReply, JoinDrive, JoinDriveReply,
-    Latency, NamesState, ProcessMark, RemoveDrive, ReplaceDrive, ReplaceDriveReply, SISTERS_MAX, ScrubDrive,
-    ScrubDriveReply, SisterRow, Sisters, SistersReply, StateMark, Status, StatusReply,
+    Latency, NamesState, PAUSE_MS_MAX, PauseDrive, ProcessMark, RemoveDrive, ReplaceDrive, ReplaceDriveReply,
+    SISTERS_MAX, ScrubDrive, ScrubDriveReply, SisterRow, Sisters, SistersReply, StateMark, Status,
+    StatusReply,
 };
 pub use file::{
     Access, Allocate, AllocateAct, Backing, BeginHeal, ByteRange, ColumnRow, Commit, CreateUnnamed, Cut,
@@ -298,6 +299,8 @@ message_set! {
         Tokens(Tokens) = 0x0272,
         /// End a token, and what is open with it: Done.
         TokenRevoke(TokenRevoke) = 0x0273,
+        /// Pause a drive, or end the pause: Done.
+        PauseDrive(PauseDrive) = 0x027c,
     }
 }
 

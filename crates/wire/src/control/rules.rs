@@ -113,6 +113,7 @@ impl ControlRequest {
             R::Sisters(_) => DRIVE.always(),
             R::DrainDrive(_) => CLIENT,
             R::RemoveDrive(_) => CLIENT,
+            R::PauseDrive(_) => CLIENT,
             R::CalibrateDrive(_) => CLIENT,
 
             R::KeyRotate(_) => CLIENT.once(),

@@ -53,6 +53,8 @@ pub const QUOTA: u8 = b'Q';
 pub const RELAYOUT: u8 = b'L';
 /// Drives that are drained: no column is placed there, and those that are move to others.
 pub const DRAIN: u8 = b'e';
+/// Ends of pauses of drives.
+pub const PAUSE: u8 = b'g';
 /// Costs of drives' parts, as the drives last told.
 pub const PARTS: u8 = b'y';
 /// Drive to [`DriveKeyRecord`](super::DriveKeyRecord): the state of its master key; absent: never turned.

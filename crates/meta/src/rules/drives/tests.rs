@@ -47,6 +47,19 @@ fn a_drive_is_up_while_its_lease_holds_and_dead_a_margin_later() {
 }
 
 #[test]
+fn a_paused_drive_is_not_lost_until_the_pause_ends() {
+    let mut table = table();
+    table.heartbeat(D, &beat("a:1"), 5000);
+    assert!(!table.is_lost(D, 10_000, 14_999) && table.is_lost(D, 10_000, 15_000));
+    assert!(!table.is_lost(D, 0, 1 << 40), "no time makes it lost");
+    table.set_paused(D, 50_000);
+    assert!(!table.is_lost(D, 10_000, 49_999) && table.is_lost(D, 10_000, 50_000));
+    assert_eq!(table.drive(D).map(|known| known.paused_ms(49_000)), Some(1000));
+    table.set_paused(D, 0);
+    assert!(table.is_lost(D, 10_000, 15_000));
+}
+
+#[test]
 fn nothing_is_judged_before_a_lease_has_passed_since_the_start() {
     let mut table = table();
     assert!(!table.lapsed(D, 1299) && table.lapsed(D, 1300));
