@@ -413,8 +413,7 @@ mod tests {
         assert_eq!((record.expires_s, record.volumes.as_ref().map(Vec::len)), (69, Some(1)));
         assert!(record.is_valid(68_999) && !record.is_valid(69_000));
         // An expired one keeps its name until it is revoked, and the refusal says so.
-        let refusal =
-            db.write(|tx| make(tx, &new("other", 7), 70_000)).expect_err("twice");
+        let refusal = db.write(|tx| make(tx, &new("other", 7), 70_000)).expect_err("twice");
         assert!(refusal.detail.contains("has expired"), "{refusal}");
     }
 

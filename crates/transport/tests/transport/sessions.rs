@@ -293,7 +293,10 @@ async fn a_wrong_token_is_refused() {
     );
     let elsewhere = Token { pin: [9; 32], ..token() };
     let error = ControlSession::connect(&address, &elsewhere, &limits()).await.unwrap_err();
-    assert!(matches!(error, TransportError::WrongPeer { mismatch: Mismatch::Authority { .. }, .. }), "{error}");
+    assert!(
+        matches!(error, TransportError::WrongPeer { mismatch: Mismatch::Authority { .. }, .. }),
+        "{error}"
+    );
     // One session tells the cluster to all copies of the credentials.
     let credentials = Credentials::from(&token());
     let copy = credentials.clone();
