@@ -83,6 +83,10 @@ pub(crate) async fn answer(
     if let Some(record) = &record {
         token_rights::may(core, record, &request).await?;
     }
+    if let ControlRequest::Batch(batch) = request {
+        // Not within `handle`, whose frame is large: a thread's stack has no room for two of them.
+        return Ok(bulk::answer(core, caller, head, batch).await?.into());
+    }
     if !rules.is_operation {
         let asked = Asked { caller, head, operation: None, record: record.as_deref() };
         let reply = asked_by(client, token, handle(core, asked, request)).await?;
@@ -258,9 +262,9 @@ async fn handle(
 
         R::Watch(watch) => Ok(callbacks::watch(core, watch).await?.into()),
         R::Lock(lock) => Ok(locking::lock(core, lock).await?.into()),
-        R::Batch(batch) => Ok(bulk::answer(core, asked.caller, asked.head, batch).await?.into()),
 
-        request @ R::Authenticate(_) => Err(not_allowed(asked.caller, &request)),
+        // A batch's requests come here, the batch itself does not.
+        request @ (R::Authenticate(_) | R::Batch(_)) => Err(not_allowed(asked.caller, &request)),
     }
 }
 
