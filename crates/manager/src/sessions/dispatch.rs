@@ -88,7 +88,7 @@ pub(crate) async fn answer(
         return Ok(bulk::answer(core, caller, head, batch).await?.into());
     }
     if !rules.is_operation {
-        let asked = Asked { caller, head, operation: None, record: record.as_deref() };
+        let asked = Asked { caller, operation: None, record: record.as_deref() };
         let reply = asked_by(client, token, handle(core, asked, request)).await?;
         return match &record {
             Some(record) => token_rights::shown(core, record, reply).await,
@@ -96,7 +96,7 @@ pub(crate) async fn answer(
         };
     }
     let turn = operation_turns::begin(core, head, &request)?;
-    let asked = Asked { caller, head, operation: Some(turn.operation), record: record.as_deref() };
+    let asked = Asked { caller, operation: Some(turn.operation), record: record.as_deref() };
     let answer = asked_by(client, token, handle(core, asked, request)).await;
     turn.end(&answer);
     answer
@@ -131,7 +131,6 @@ fn record_of(core: &Core, token: TokenId) -> Result<Option<Arc<TokenRecord>>, Re
 /// A request's context.
 struct Asked<'a> {
     caller: &'a Caller,
-    head: &'a RequestHead,
     operation: Option<Operation>,
     /// The token of a client's session.
     record: Option<&'a TokenRecord>,
