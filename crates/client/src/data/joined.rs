@@ -149,7 +149,7 @@ impl Joins {
         let length =
             |range: &Range<u64>| usize::try_from(range.end - range.start).expect("a buffer's length");
         let mut ordered = self.memory(&[]);
-        // All of it is replaced: each part touches another one.
+        // All of it is replaced: the parts have no gap between them.
         ordered.resize(length(range), 0);
         let mut rest = bytes.as_slice();
         for part in parts {
@@ -179,7 +179,7 @@ impl Waiting {
         self.joined.iter().any(|own| Arc::ptr_eq(own, joined))
     }
 
-    /// Adds parts that touch those that are there.
+    /// Adds parts. Once a caller has joined, all parts touch each other.
     fn add(&mut self, range: &Range<u64>, parts: Vec<Range<u64>>, bytes: &[u8]) {
         self.range = self.range.start.min(range.start)..self.range.end.max(range.end);
         self.parts.extend(parts);
