@@ -162,7 +162,8 @@ pub(crate) async fn join(
     joined
 }
 
-/// The identity of the cluster whose CA has this pin, as its manager tells it. Tries for `config.settings.join_wait`.
+/// The identity of the cluster whose CA has this pin, as its manager tells it. Tries for
+/// `config.settings.join_wait`.
 pub(crate) async fn cluster_of(manager: &str, pin: Pin, config: &Config) -> Result<ClusterId, DriveError> {
     let mut tries = Tries::new(config.settings.join_wait);
     loop {

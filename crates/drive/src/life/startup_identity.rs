@@ -4,8 +4,8 @@
 //! does a drive that may have joined without hearing the answer, if its token is of the same cluster. An
 //! identity made for a join to another cluster that never completed is replaced when a corrected token is
 //! given, unless its store holds an object. A token tells its cluster by the hash of a certificate authority
-//! (CA) alone: the cluster's identity is what the manager says, if its certificate is of that CA. If it is the
-//! drive's own cluster, that has another CA now, and the drive keeps the new hash.
+//! (CA) alone: the cluster's identity is what the manager says, if its certificate is of that CA. If it is
+//! the drive's own cluster, that has another CA now, and the drive keeps the new hash.
 
 use braid_layout::{ClusterId, DriveId};
 use braid_wire::control::StateMark;
