@@ -320,6 +320,7 @@ impl Real {
             }
             Op::PassOverNumbers => {
                 self.db.write(snapshots::pass_over_numbers).expect("passed over");
+                self.db.write(frozen::begin_anew).expect("begun anew");
             }
             Op::Forget => self
                 .write(|tx, _| {
