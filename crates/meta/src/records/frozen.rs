@@ -165,8 +165,14 @@ fn draw(tx: &mut Tx, inode: &InodeRecord) -> Result<Freezing, KvError> {
     Ok(Freezing { data, g: inode.g, objects })
 }
 
-/// Makes a file that loses its last name the frozen file of its own bytes.
+/// Makes a file that loses its last name the frozen file of its own bytes. If they are being frozen for older
+/// snapshots, those that cover it now see the same.
 pub fn in_place(tx: &mut Tx, file: FileId, inode: &mut InodeRecord, cover: Cover) -> Result<(), Refusal> {
+    if let Some(begun) = &inode.freezing {
+        extend(tx, file, inode, begun.data, cover)?;
+        inode.bytes_epoch = past::newest(tx, inode.volume)?;
+        return Ok(());
+    }
     past::keep_bytes(tx, file, inode, cover, file);
     turn(tx, file, inode)
 }
