@@ -389,7 +389,7 @@ async fn an_unknown_request_is_refused_and_the_session_goes_on() {
     let head = RequestHead::NONE.to_bytes();
     for (number, kind, body, reason) in [
         (2, 0x0fff, head.clone(), Reason::Unsupported),
-        (3, 0x0202, [head, b"trailing".to_vec()].concat(), Reason::Malformed),
+        (3, 0x0201, [head.clone(), b"cut".to_vec()].concat(), Reason::Malformed),
         (4, 0x0202, b"no head".to_vec(), Reason::Malformed),
     ] {
         sender.send(kind, number, &body, &[]).await.unwrap();
@@ -401,6 +401,13 @@ async fn an_unknown_request_is_refused_and_the_session_goes_on() {
             other => panic!("{other:?}"),
         }
     }
+    let later = [head, b"a later version's field".to_vec()].concat();
+    sender.send(0x0202, 5, &later, &[]).await.unwrap();
+    let (header, body) = receiver.frame().await.unwrap().unwrap();
+    let mut arguments = body.as_slice();
+    ControlHead::take(&mut arguments).unwrap();
+    let reply = ControlReply::from_body(header.kind, arguments).unwrap();
+    assert_eq!(reply, ControlReply::Done(braid_wire::control::Done {}), "it is passed over");
 }
 
 /// The error of a session whose manager sends these bytes after the welcome, whatever the request.
