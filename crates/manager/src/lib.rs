@@ -14,12 +14,14 @@
 //! | `catalogue` | the rows that drives keep, so that names outlive a lost manager |
 //! | `snapshots` | snapshots of directories, and the bytes that are kept for them |
 //! | [`restore`] | backups, and the comparison of a restored state with what the drives hold |
+//! | [`own_etcd`] | the etcd that Braid runs for its managers: its members, its upkeep, its snapshots |
 //! | [`disk`] | the manager's directory and the store in it |
 
 pub mod catalogue;
 pub mod core;
 pub mod disk;
 pub mod files;
+pub mod own_etcd;
 pub mod restore;
 pub mod sessions;
 pub mod start;

@@ -45,7 +45,9 @@ mod slots;
 mod stream;
 mod tls;
 
-pub use authority::{Authority, BadAuthority, CERTIFICATE_S};
+pub use authority::{
+    Authority, BadAuthority, CERTIFICATE_S, ETCD_CERTIFICATE_S, ETCD_PEER_NAME, EtcdUse, PemPair,
+};
 pub use bodies::STRANGER_BODY_BYTES_MAX;
 pub use control_peer::{Asked, ControlPeer};
 pub use control_session::{ControlSession, Credentials, KnownCluster};

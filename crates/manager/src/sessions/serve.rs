@@ -101,6 +101,7 @@ async fn conversation(core: &Arc<Core>, stream: Stream) -> Result<(), TransportE
             let master = Token::master_key(&peer.secret, &peer.binding, &peer.nonce, peer.drive);
             Caller::Joining { drive: peer.drive, token: peer.token, master }
         }
+        Standing::Manager => Caller::Manager { host: peer.drive, token: peer.token },
     };
     let token = caller.token();
     let _counted = Counted::new(core, token);
@@ -150,7 +151,7 @@ fn is_void(core: &Core, drive: DriveId, key: u32) -> bool {
 /// The secret that the peer must prove.
 fn secret_of(core: &Core, asker: &Authenticate) -> Result<Key, Refusal> {
     match asker.standing {
-        Standing::Client | Standing::Join => {
+        Standing::Client | Standing::Join | Standing::Manager => {
             let record = core.tokens().find(asker.token)?;
             if record.role.standing() == asker.standing {
                 return Ok(record.secret.clone());
@@ -159,7 +160,11 @@ fn secret_of(core: &Core, asker: &Authenticate) -> Result<Key, Refusal> {
                 TokenRole::Drive => {
                     "the token is for a drive that joins: clients need another (braid token new NAME)"
                 }
-                _ => {
+                TokenRole::Manager => {
+                    "the token is for a host that becomes a manager (braid cluster join): clients and drives need \
+                     another (braid token new NAME)"
+                }
+                TokenRole::Admin | TokenRole::Client => {
                     "the token is for clients: a drive joins with another (braid token new NAME --role drive)"
                 }
             };

@@ -26,6 +26,7 @@ mod jobs;
 mod keys;
 mod layout;
 mod lock;
+mod manager;
 mod names;
 mod relayout;
 mod reservation;
@@ -65,6 +66,7 @@ pub use keys::{
 };
 pub use layout::{Clustering, LAYOUT_XATTR, LayoutFrom, LayoutOf, LayoutReply, SetClustering, SetLayout};
 pub use lock::{HeldLock, Lock, LockHow, LockKind, LockState, Locked};
+pub use manager::{AddManager, EtcdPeer, ManagerAdded, RemoveManager};
 pub use names::{
     DirectoryReply, Entry, EntryKind, LABEL_BYTES_MAX, Link, Lookup, MODE_MAX, MakeDirectory, NAME_BYTES_MAX,
     NamePlace, PATH_BYTES_MAX, QuotaList, QuotaListReply, QuotaRemove, QuotaRow, QuotaSet, ReadDirectory,
@@ -125,7 +127,8 @@ record! {
     pub struct Authenticate {
         /// The kind of session that the asker wants.
         standing: Standing,
-        /// The drive, for [`Standing::Drive`] and [`Standing::Join`]; zero for a client.
+        /// The drive, for [`Standing::Drive`] and [`Standing::Join`]; for [`Standing::Manager`] a number of the
+        /// host, the same in each repeat; zero for a client.
         drive: DriveId,
         /// Number of the drive's master key, for [`Standing::Drive`]; else 0. It says which key is proved.
         key: u32,
@@ -301,6 +304,10 @@ message_set! {
         TokenRevoke(TokenRevoke) = 0x0273,
         /// Pause a drive, or end the pause: Done.
         PauseDrive(PauseDrive) = 0x027c,
+        /// Add the asking host to the managers: ManagerAdded.
+        AddManager(AddManager) = 0x0280,
+        /// Take a lost manager out of the cluster: Done.
+        RemoveManager(RemoveManager) = 0x0281,
     }
 }
 
@@ -395,6 +402,8 @@ message_set! {
         TokenMade(TokenMade) = 0x8271,
         /// The tokens on record.
         Tokens(TokensReply) = 0x8272,
+        /// The host is one of the managers.
+        ManagerAdded(ManagerAdded) = 0x8280,
         /// A refusal of any request.
         Refused(Refusal) = 0x82ff,
     }
