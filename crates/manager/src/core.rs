@@ -48,6 +48,7 @@ use crate::asker::asker;
 use crate::catalogue::followed::Followed;
 use crate::catalogue::kept::Kept;
 use crate::drive_calls::DriveCalls;
+use crate::own_etcd::OwnEtcd;
 use crate::rates::books::Books;
 use crate::sessions::lock_table::Locking;
 use crate::sessions::managers::KnownManagers;
@@ -91,6 +92,10 @@ pub struct Core {
     pub client_lease_ms: u32,
     /// Silence of a drive, in milliseconds, after which its columns move to others; 0: never.
     pub lost_after_ms: u64,
+    /// The etcd that Braid runs beside this manager, if it does.
+    pub(crate) own_etcd: Option<OwnEtcd>,
+    /// Held while a member of that etcd is added or taken out.
+    pub(crate) changing_members: tokio::sync::Mutex<()>,
     /// Directory of the manager, for status.
     pub directory: String,
     /// Start of the manager, in milliseconds since boot.

@@ -15,11 +15,10 @@ pub(crate) mod tend;
 
 use std::path::PathBuf;
 
-use braid_meta::records::schema::AuthorityRecord;
+pub use braid_meta::records::schema::AuthorityRecord;
 use braid_transport::Authority;
 use braid_wire::capability::Key;
-
-pub use tend::AUTHORITY_KEY;
+use braid_wire::{Reason, Refusal};
 
 /// The size at which a member's database takes no more changes, in bytes: etcd's own recommended maximum.
 pub const QUOTA_BYTES: u64 = 8 << 30;
@@ -56,6 +55,17 @@ pub fn authority_of_text(text: &str) -> Option<AuthorityRecord> {
     let certificate = value("certificate")?;
     Authority::of_record(&key, &certificate).ok()?;
     Some(AuthorityRecord { key, certificate })
+}
+
+/// The CA that stands in etcd by itself, from one member: for a restore on a host that knows nothing else.
+pub async fn authority_in(access: &calls::Access) -> Result<AuthorityRecord, Refusal> {
+    let endpoint = access.endpoints.first().map(String::as_str).unwrap_or_default();
+    let found = calls::value(access, endpoint, tend::AUTHORITY_KEY).await?;
+    let text = found.and_then(|bytes| String::from_utf8(bytes).ok());
+    text.and_then(|text| authority_of_text(&text)).ok_or_else(|| {
+        let detail = "there is no certificate authority in it, so it is no snapshot of Braid's managers";
+        Refusal::new(Reason::NotFound, detail)
+    })
 }
 
 #[cfg(test)]

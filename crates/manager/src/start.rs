@@ -45,6 +45,7 @@ use crate::disk::embedded::EmbeddedKv;
 use crate::disk::private;
 use crate::drive_calls::DriveCalls;
 use crate::files::receipts;
+use crate::own_etcd::OwnEtcd;
 use crate::rates::qualify;
 use crate::restore::backup;
 use crate::restore::retake::take_over;
@@ -87,6 +88,8 @@ pub struct Config {
     /// 0: never. A shorter time restores the redundancy sooner; if it is too short, the columns of a drive
     /// that only restarts are copied.
     pub lost_after_ms: u64,
+    /// The etcd that Braid runs beside this manager, if it does.
+    pub own_etcd: Option<OwnEtcd>,
 }
 
 /// The default of [`Config::lost_after_ms`]: ten minutes, more than a machine needs to restart.
@@ -114,6 +117,7 @@ impl Config {
             lease_ms: 6000,
             client_lease_ms: 10_000,
             lost_after_ms: LOST_AFTER_MS,
+            own_etcd: None,
         }
     }
 }
@@ -127,7 +131,9 @@ pub async fn run(
 ) -> Result<(), ManagerError> {
     let dir = &config.dir;
     private::make_dir_all(dir).map_err(|source| ManagerError::File { path: dir.clone(), source })?;
-    refuse_without_state(dir)?;
+    if config.own_etcd.is_none() {
+        refuse_without_state(dir)?;
+    }
     let _lock = lock(dir)?;
     // Listen before the state is touched, so that a port in use changes nothing.
     let session_slots = SessionSlots::new(raise_descriptors(SessionSlots::descriptors()));
@@ -188,7 +194,8 @@ pub async fn start(
     let db = Db::new(Arc::clone(&followed) as Arc<dyn Kv>);
     let first = db.clone();
     let speak_ms = u64::from(config.lease_ms) + margin_ms(u64::from(config.lease_ms));
-    let opened = host::spawn_blocking(move || open_state(&first, speak_ms)).await;
+    let own_etcd = config.own_etcd.clone();
+    let opened = host::spawn_blocking(move || open_state(&first, speak_ms, own_etcd.as_ref())).await;
     let Opened {
         cluster,
         authority,
@@ -217,6 +224,8 @@ pub async fn start(
         admissions: Mutex::default(),
         client_lease_ms: config.client_lease_ms,
         lost_after_ms: config.lost_after_ms,
+        own_etcd: config.own_etcd.clone(),
+        changing_members: tokio::sync::Mutex::default(),
         directory: config.dir.display().to_string(),
         started_boot_ms: boot_ms(),
         wake: Notify::new(),
@@ -349,9 +358,12 @@ struct Opened {
     sessions: Vec<(LockSession, ClientId)>,
 }
 
-fn open_state(db: &Db, speak_ms: u64) -> Result<Opened, Refusal> {
+fn open_state(db: &Db, speak_ms: u64, own_etcd: Option<&OwnEtcd>) -> Result<Opened, Refusal> {
     db.write(|tx| {
         let older = tx.number("older")? != 0;
+        if own_etcd.is_some_and(|own| own.restored) {
+            tx.set(key::meta("restored"), &1u64);
+        }
         let restored = tx.number("restored")? != 0;
         let later_ms = if restored { RESTORED_LATER_MS } else { 0 };
         let clock = ManagerClock::begin_later(tx.number("time")?, later_ms, speak_ms);
@@ -377,7 +389,7 @@ fn open_state(db: &Db, speak_ms: u64) -> Result<Opened, Refusal> {
                 fresh
             }
         };
-        let authority = trust::on_record(tx)?;
+        let authority = trust::on_record(tx, own_etcd.map(|own| &own.authority))?;
         let drawn = Drawn {
             ids: [(); 2].map(|()| u64::from_le_bytes(random()).max(1)),
             secrets: [(); 2].map(|()| Key::new(random())),

@@ -312,6 +312,16 @@ pub(crate) enum Manager {
     Rebuild(ManagerRebuild),
     /// After a restore: free the stored objects that belong to no file
     FreeUnnamed,
+    /// Take a manager that is lost out of a cluster of several, and print the command for a host in its place
+    #[command(
+        after_help = "It is refused while that manager answers, and if those that are left and answer would be no majority: start others first. What the lost manager has on its disk counts for nothing from then on. Without a majority there is `braid cluster restore`.\n\nExample:\n  \
+        braid manager replace 10.77.0.3"
+    )]
+    Replace {
+        /// The lost manager's address, or its host, as `braid cluster ls` names it
+        #[arg(value_name = "OLD")]
+        old: String,
+    },
 }
 
 #[derive(Debug, Args)]

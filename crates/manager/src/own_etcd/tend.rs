@@ -31,7 +31,7 @@ const SNAPSHOTS_KEPT: usize = 7;
 /// End of a snapshot's name.
 const SNAPSHOT_END: &str = ".snapshot";
 /// Key under which the CA stands in etcd by itself, for a restore on a host that knows nothing else.
-pub const AUTHORITY_KEY: &str = "braid-authority";
+pub(crate) const AUTHORITY_KEY: &str = "braid-authority";
 
 /// Looks after the members.
 #[derive(Default)]
