@@ -50,6 +50,7 @@ use crate::catalogue::kept::Kept;
 use crate::drive_calls::DriveCalls;
 use crate::rates::books::Books;
 use crate::sessions::lock_table::Locking;
+use crate::sessions::managers::KnownManagers;
 use crate::sessions::session_slots::SessionSlots;
 use crate::sessions::trust::Trust;
 use crate::time::ManagerClock;
@@ -126,6 +127,7 @@ pub struct Core {
     pub(crate) books: tokio::sync::Mutex<Books>,
     pub(crate) watchers: Mutex<Watchers>,
     pub(crate) clients: Mutex<Clients>,
+    pub(crate) managers: Mutex<KnownManagers>,
     pub(crate) tokens: Mutex<TokenTable>,
     /// Signals that tokens were revoked: sessions look whether theirs is one of them.
     pub(crate) token_ends: Notify,
@@ -179,7 +181,12 @@ impl Core {
 
     /// The head of every reply.
     pub fn head(&self) -> ControlHead {
-        ControlHead { term: self.term(), now_ms: self.now_ms() }
+        ControlHead { term: self.term(), now_ms: self.now_ms(), managers: self.managers().mark() }
+    }
+
+    /// The cluster's managers.
+    pub fn managers(&self) -> MutexGuard<'_, KnownManagers> {
+        self.managers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Milliseconds since the manager's start.

@@ -139,6 +139,7 @@ pub async fn run(
     let closed = kv.closed();
     let core = start(Arc::new(kv), &config, session_slots).await.map_err(ManagerError::Start)?;
     let told = self::ready(&core, &listener);
+    core.managers().handle_alone(told.address.clone());
     write_token(dir, CLIENT_TOKEN, &told.client_token)?;
     write_token(dir, JOIN_TOKEN, &told.join_token)?;
     tracing::info!(address = %told.address, cluster = %told.cluster, term = core.term(), "the manager serves");
@@ -234,6 +235,7 @@ pub async fn start(
         jobs: Mutex::default(),
         followed,
         names: Mutex::default(),
+        managers: Mutex::default(),
         relayouts: Mutex::default(),
         reservations: Mutex::default(),
         ended_rates: Mutex::default(),

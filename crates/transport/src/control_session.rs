@@ -162,7 +162,7 @@ impl ControlSession {
         let binding = secured.binding(&hello);
         let Secured { sender, receiver, .. } = secured;
         let nonce = hello::challenge();
-        let head = ControlHead { term: 0, now_ms: 0 };
+        let head = ControlHead { term: 0, now_ms: 0, managers: 0 };
         let mut session =
             ControlSession { sender, receiver, limits: *limits, binding, nonce, head, request: 0 };
         let proof = Token::asker_proof(&secret, &binding, &nonce, standing, drive);

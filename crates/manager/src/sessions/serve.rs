@@ -93,8 +93,9 @@ async fn conversation(core: &Arc<Core>, stream: Stream) -> Result<(), TransportE
     };
     let secret_of = |asker: &Authenticate| secret_of(core, asker);
     let identity = core.trust.identity();
+    let managers = core.managers().told().to_vec();
     let mut peer =
-        ControlPeer::accept(stream, identity, &hello, || core.head(), secret_of, place_for).await?;
+        ControlPeer::accept(stream, identity, &hello, managers, || core.head(), secret_of, place_for).await?;
     let caller = match peer.standing {
         Standing::Client => Caller::Client(peer.token),
         Standing::Drive => Caller::Drive(peer.drive),

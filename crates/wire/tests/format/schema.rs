@@ -105,6 +105,8 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         control::SisterRow,
         control::BalanceState,
         control::NamesState,
+        control::ManagerRow,
+        control::MemberRow,
         control::JobRow,
         control::RelayoutRow,
         control::HealRow,

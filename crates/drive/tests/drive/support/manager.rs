@@ -122,7 +122,7 @@ fn join_secret() -> Key {
 
 fn head(state: &Arc<Mutex<ManagerState>>) -> ControlHead {
     let state = state.lock().unwrap();
-    ControlHead { term: state.term, now_ms: state.now_ms }
+    ControlHead { term: state.term, now_ms: state.now_ms, managers: 0 }
 }
 
 fn secret_of(state: &Arc<Mutex<ManagerState>>, asker: &Authenticate) -> Result<Key, Refusal> {
@@ -160,7 +160,8 @@ async fn serve(stream: Stream, state: Arc<Mutex<ManagerState>>) {
     let holder = stream.holder().unwrap();
     let place_for = |_: &Authenticate| Ok(places.take(holder, Origin::Here).unwrap());
     let accepted =
-        ControlPeer::accept(stream, &identity, &hello, || head(&state), secret_of, place_for).await;
+        ControlPeer::accept(stream, &identity, &hello, Vec::new(), || head(&state), secret_of, place_for)
+            .await;
     let Ok(mut peer) = accepted else { return };
     while let Ok(Some(Asked { number, request, .. })) = peer.next(|| head(&state)).await {
         let reply = match request {
