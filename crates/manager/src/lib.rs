@@ -15,10 +15,12 @@
 //! | `snapshots` | snapshots of directories, and the bytes that are kept for them |
 //! | [`restore`] | backups, and the comparison of a restored state with what the drives hold |
 //! | [`disk`] | the manager's directory and the store in it |
+//! | [`etcd`] | several managers on one state in etcd |
 
 pub mod catalogue;
 pub mod core;
 pub mod disk;
+pub mod etcd;
 pub mod files;
 pub mod restore;
 pub mod sessions;
@@ -36,4 +38,5 @@ mod time;
 mod together;
 
 pub use disk::directory::ManagerError;
+pub use etcd::EtcdConfig;
 pub use start::{Config, LOST_AFTER_MS, Ready, run};

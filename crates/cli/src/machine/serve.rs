@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use braid_client::cluster::environment;
+use braid_manager::EtcdConfig;
 use braid_wire::token::{BadToken, Token};
 use tokio::sync::oneshot;
 
@@ -26,6 +27,8 @@ pub(crate) async fn manager(serve: ManagerServe, told: &Told) -> Result<(), Fail
     let what = || format!("serve the manager in {}", serve.dir.display());
     let mut config = braid_manager::Config::new(&serve.dir, &serve.listen);
     config.lost_after_ms = serve.lost_after.saturating_mul(1000);
+    config.advertise = serve.advertise.clone();
+    config.etcd = etcd(&serve)?;
     let (ready, is_ready) = oneshot::channel();
     let running = braid_manager::run(config, ready, stop.wait());
     let announcing = async {
@@ -43,7 +46,27 @@ pub(crate) async fn manager(serve: ManagerServe, told: &Told) -> Result<(), Fail
 
 /// Says whether a manager can be served so.
 pub(crate) async fn check_manager(serve: &ManagerServe) -> Result<(), Failure> {
-    address::check(&serve.listen, serve.advertise.as_deref()).await
+    address::check(&serve.listen, serve.advertise.as_deref()).await?;
+    etcd(serve).map(drop)
+}
+
+/// The etcd that holds the manager's state, with the files of its TLS.
+fn etcd(serve: &ManagerServe) -> Result<Option<EtcdConfig>, Failure> {
+    let files = [&serve.etcd_ca, &serve.etcd_certificate, &serve.etcd_key];
+    let Some(mut etcd) = serve.state.clone() else {
+        return match files.into_iter().flatten().next() {
+            None => Ok(None),
+            Some(file) => Err(Failure::usage(
+                "serve the manager".to_owned(),
+                format!("{} is for etcd, and the state is in --dir", file.display()),
+            )
+            .remedy("name etcd's members: --state etcd://HOST:PORT,HOST:PORT,...")),
+        };
+    };
+    etcd.ca.clone_from(&serve.etcd_ca);
+    etcd.certificate.clone_from(&serve.etcd_certificate);
+    etcd.key.clone_from(&serve.etcd_key);
+    Ok(Some(etcd))
 }
 
 /// Says whether a drive can be served so.

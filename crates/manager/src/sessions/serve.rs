@@ -138,7 +138,8 @@ async fn conversation(core: &Arc<Core>, stream: Stream) -> Result<(), TransportE
         let reply = answer.unwrap_or_else(ControlReply::Refused);
         // Another manager may lead by now, and what this one knows may be old: the peer finds it and asks it.
         if core.db.serving().is_err() {
-            return Ok(());
+            let refusal = Refusal::standing_by(String::new());
+            return peer.reply(number, &core.head(), &refusal.into()).await;
         }
         peer.reply(number, &core.head(), &reply).await?;
     }
