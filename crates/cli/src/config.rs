@@ -44,7 +44,7 @@ const SERVING: &[Serving] = &[
     Serving {
         path: &["manager", "serve"],
         file: "/etc/braid/manager.toml",
-        remembers: &["listen", "advertise", "lost-after"],
+        remembers: &["listen", "advertise", "lost-after", "state", "etcd-ca", "etcd-certificate", "etcd-key"],
         fixed: &[],
         global: &[],
     },

@@ -16,10 +16,12 @@
 //! | [`restore`] | backups, and the comparison of a restored state with what the drives hold |
 //! | [`own_etcd`] | the etcd that Braid runs for its managers: its members, its upkeep, its snapshots |
 //! | [`disk`] | the manager's directory and the store in it |
+//! | [`etcd`] | several managers on one state in etcd |
 
 pub mod catalogue;
 pub mod core;
 pub mod disk;
+pub mod etcd;
 pub mod files;
 pub mod own_etcd;
 pub mod restore;
@@ -38,4 +40,5 @@ mod time;
 mod together;
 
 pub use disk::directory::ManagerError;
+pub use etcd::EtcdConfig;
 pub use start::{Config, LOST_AFTER_MS, Ready, run};

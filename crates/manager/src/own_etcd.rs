@@ -14,6 +14,8 @@ pub(crate) mod plan;
 pub(crate) mod tend;
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 pub use braid_meta::records::schema::AuthorityRecord;
 use braid_transport::Authority;
@@ -32,8 +34,9 @@ pub struct OwnEtcd {
     pub authority: AuthorityRecord,
     /// Directory of the snapshots.
     pub snapshots: PathBuf,
-    /// True if the state was put back from a snapshot: it is compared with the drives first.
-    pub restored: bool,
+    /// True if the state was put back from a snapshot: it is compared with the drives first. False again once
+    /// the state itself says so.
+    pub restored: Arc<AtomicBool>,
 }
 
 /// A CA as text: its key and its certificate, in hex digits, one line each.

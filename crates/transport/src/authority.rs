@@ -41,11 +41,11 @@ pub struct Authority {
 #[error("the certificate authority on record cannot be used: {0}")]
 pub struct BadAuthority(String);
 
-/// Time for which a certificate of etcd is valid, in seconds: 90 days. It is made anew at each start, and must
-/// outlive the longest time for which all managers may be switched off without one.
-pub const ETCD_CERTIFICATE_S: u64 = 90 * 24 * 3600;
-/// Time before now from which a certificate of etcd is valid: etcd tolerates no difference of clocks.
-const ETCD_BEFORE_S: u64 = 24 * 3600;
+/// Time for which a certificate of etcd is valid, in seconds: ten years. The host makes it anew at each start,
+/// and each day. It has the CA's key itself, so a shorter time would protect nothing; and etcd must start after
+/// any time for which all managers were switched off.
+pub const ETCD_CERTIFICATE_S: u64 = 3650 * 24 * 3600;
+ ETCD_BEFORE_S: u64 = 24 * 3600;
 
 /// The common name of the certificates by which members of etcd know each other.
 pub const ETCD_PEER_NAME: &str = "Braid etcd peer";

@@ -22,8 +22,11 @@ pub(crate) mod supervise;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use braid_manager::EtcdConfig;
 use braid_manager::own_etcd::{AuthorityRecord, OwnEtcd, authority_of_text, authority_text, calls};
 use braid_transport::Authority;
 use tokio::time::{Instant, sleep};
@@ -36,16 +39,20 @@ use supervise::Supervisor;
 
 /// File of the cluster's certificate authority.
 const AUTHORITY_FILE: &str = "authority.toml";
+/// The beginning of the keys of the managers' state.
+const PREFIX: &str = "/braid/";
 /// File that is locked while etcd runs for a manager of the directory.
 const LOCK: &str = "etcd.lock";
 /// Interval between two looks whether etcd answers.
 const POLL: Duration = Duration::from_millis(200);
 /// Interval between two lines of a wait.
 const SAY_EVERY: Duration = Duration::from_secs(10);
-/// Interval at which the list of the members is looked at.
-const FOLLOW_EVERY: Duration = Duration::from_secs(60);
+/// Interval at which it is looked whether a restored state is marked as such.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Number of such looks after which the list of members is asked for: a minute.
+const FOLLOW_LOOKS: u32 = 60;
 /// Number of such looks after which certificates are made anew: a day.
-const RENEW_LOOKS: u32 = 24 * 60;
+const RENEW_LOOKS: u32 = 24 * 60 * 60;
 
 /// The host of a manager, with what its directory has on record of etcd.
 #[derive(Debug)]
@@ -53,6 +60,8 @@ pub(crate) struct Host {
     dir: PathBuf,
     pub(crate) member: Member,
     authority: AuthorityRecord,
+    /// True until a restored state is marked as such.
+    restored: Arc<AtomicBool>,
 }
 
 /// The wait for etcd.
@@ -74,7 +83,7 @@ impl Host {
             Failure::new(Exit::Failed, format!("read {}", path.display()), "it is no certificate authority")
                 .remedy("copy it from another manager's directory, where it is the same")
         })?;
-        Ok(Some(Host { dir: dir.to_owned(), member, authority }))
+        Ok(Some(Host::with(dir, member, authority)))
     }
 
     /// Makes a directory the one of a manager with etcd.
@@ -90,7 +99,12 @@ impl Host {
     /// A host whose directory is not that of a manager yet.
     pub(crate) fn unfounded(dir: &Path, member: Member, authority: AuthorityRecord) -> Result<Host, Failure> {
         make_private(dir)?;
-        Ok(Host { dir: dir.to_owned(), member, authority })
+        Ok(Host::with(dir, member, authority))
+    }
+
+    fn with(dir: &Path, member: Member, authority: AuthorityRecord) -> Host {
+        let restored = Arc::new(AtomicBool::new(member.restored));
+        Host { dir: dir.to_owned(), member, authority, restored }
     }
 
     /// Refuses a directory that holds anything.
@@ -118,13 +132,25 @@ impl Host {
         Certificates::of(&self.dir).access(self.member.endpoints())
     }
 
+    /// The manager's state in etcd.
+    pub(crate) fn etcd_config(&self) -> EtcdConfig {
+        let calls::Access { endpoints, ca, certificate, key } = self.access();
+        EtcdConfig {
+            endpoints,
+            ca: Some(ca),
+            certificate: Some(certificate),
+            key: Some(key),
+            prefix: PREFIX.to_owned(),
+        }
+    }
+
     /// What the manager is told of etcd.
     pub(crate) fn own_etcd(&self) -> OwnEtcd {
         OwnEtcd {
             access: self.access(),
             authority: self.authority.clone(),
             snapshots: self.dir.join("etcd-snapshots"),
-            restored: self.member.restored,
+            restored: Arc::clone(&self.restored),
         }
     }
 
@@ -195,32 +221,33 @@ impl Host {
         }
     }
 
-    /// Notes that the restored state is marked as such, and need not be again.
-    pub(crate) fn handle_ready(&mut self) -> Result<(), Failure> {
-        if !self.member.restored {
-            return Ok(());
-        }
-        self.member.restored = false;
-        self.member.write(&self.dir)
-    }
-
     /// Follows who is a member, and keeps certificates fresh, for ever.
     pub(crate) async fn follow(&mut self) {
-        let mut looks = 0;
+        let mut looks = 0u32;
         loop {
-            sleep(FOLLOW_EVERY).await;
-            looks += 1;
+            sleep(LOOK_EVERY).await;
+            looks = looks.wrapping_add(1);
+            if self.member.restored && !self.restored.load(Ordering::Acquire) {
+                // The state itself says so from now on.
+                self.member.restored = false;
+                self.note(self.member.write(&self.dir));
+            }
+            if looks % FOLLOW_LOOKS != 0 {
+                continue;
+            }
             let Ok(members) = calls::list(&self.access()).await else { continue };
             let peers = members.into_iter().filter(|it| !it.name.is_empty());
             let peers = peers.map(|it| Peer { name: it.name, peer: it.peer, client: it.client }).collect();
-            let changed = self.member.handle_members(peers);
-            if !changed && looks % RENEW_LOOKS != 0 {
-                continue;
+            if self.member.handle_members(peers) || looks % RENEW_LOOKS == 0 {
+                self.note(self.member.write(&self.dir).and_then(|()| self.write_certificates()));
             }
-            let written = self.member.write(&self.dir).and_then(|()| self.write_certificates());
-            if let Err(failure) = written {
-                tracing::warn!(%failure, "what this host knows of the managers' etcd could not be stored");
-            }
+        }
+    }
+
+    fn note(&self, written: Result<(), Failure>) {
+        if let Err(failure) = written {
+            let dir = self.dir.display();
+            tracing::warn!(%dir, %failure, "what this host knows of the managers' etcd could not be stored");
         }
     }
 }

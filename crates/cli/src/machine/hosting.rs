@@ -187,6 +187,10 @@ async fn prepare(asked: Hosting, listen: String) -> Result<Prepared, Failure> {
         listen,
         advertise: asked.advertise,
         lost_after: LOST_AFTER_MS / 1000,
+        state: None,
+        etcd_ca: None,
+        etcd_certificate: None,
+        etcd_key: None,
         configured: Configured { config: None, no_config: false, check: false },
         supervised: asked.supervised,
     };

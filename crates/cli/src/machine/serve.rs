@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use braid_client::cluster::environment;
-use braid_manager::Ready;
+use braid_manager::{EtcdConfig, Ready};
 use braid_wire::token::{BadToken, Token};
 use tokio::sync::oneshot;
 
@@ -26,10 +26,15 @@ pub(crate) async fn manager(serve: ManagerServe, told: &Told) -> Result<(), Fail
     check_manager(&serve).await?;
     told.log();
     if let Some(host) = Host::of(&serve.dir)? {
+        if serve.state.is_some() {
+            let why = "its directory has an etcd of its own, which braid starts";
+            return Err(Failure::usage("serve the manager", why).remedy("leave --state out"));
+        }
         return with_etcd(serve, told, host, Patience::Ever, async |_: &Ready, _: &str| Ok(())).await;
     }
     let stop = Stop::new(&serve.supervised)?;
-    let config = config_of(&serve);
+    let mut config = config_of(&serve);
+    config.etcd = etcd(&serve)?;
     let after = async |_: &Ready, _: &str| Ok(());
     serve_manager(config, &serve, told, stop.wait(), after).await
 }
@@ -57,10 +62,11 @@ pub(crate) async fn with_etcd(
     let ended = match started {
         Ok(true) => {
             let mut config = config_of(&serve);
+            config.advertise = Some(host.member.name.clone());
+            config.etcd = Some(host.etcd_config());
             config.own_etcd = Some(host.own_etcd());
             let stopping = async { drop(stopped.await) };
             let noting = async |ready: &Ready, address: &str| {
-                host.handle_ready()?;
                 after(ready, address).await?;
                 host.follow().await;
                 Ok(())
@@ -78,6 +84,7 @@ pub(crate) async fn with_etcd(
 fn config_of(serve: &ManagerServe) -> braid_manager::Config {
     let mut config = braid_manager::Config::new(&serve.dir, &serve.listen);
     config.lost_after_ms = serve.lost_after.saturating_mul(1000);
+    config.advertise = serve.advertise.clone();
     config
 }
 
@@ -112,7 +119,27 @@ async fn serve_manager(
 
 /// Says whether a manager can be served so.
 pub(crate) async fn check_manager(serve: &ManagerServe) -> Result<(), Failure> {
-    address::check(&serve.listen, serve.advertise.as_deref()).await
+    address::check(&serve.listen, serve.advertise.as_deref()).await?;
+    etcd(serve).map(drop)
+}
+
+/// The etcd that holds the manager's state, with the files of its TLS.
+fn etcd(serve: &ManagerServe) -> Result<Option<EtcdConfig>, Failure> {
+    let files = [&serve.etcd_ca, &serve.etcd_certificate, &serve.etcd_key];
+    let Some(mut etcd) = serve.state.clone() else {
+        return match files.into_iter().flatten().next() {
+            None => Ok(None),
+            Some(file) => Err(Failure::usage(
+                "serve the manager".to_owned(),
+                format!("{} is for etcd, and the state is in --dir", file.display()),
+            )
+            .remedy("name etcd's members: --state etcd://HOST:PORT,HOST:PORT,...")),
+        };
+    };
+    etcd.ca.clone_from(&serve.etcd_ca);
+    etcd.certificate.clone_from(&serve.etcd_certificate);
+    etcd.key.clone_from(&serve.etcd_key);
+    Ok(Some(etcd))
 }
 
 /// Says whether a drive can be served so.

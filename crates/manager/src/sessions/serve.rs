@@ -4,6 +4,7 @@
 //! connection closed. A request that does not decode is refused, and the session continues. A session ends
 //! with its token.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -24,14 +25,14 @@ use crate::sessions::token_rights::{Counted, is_over};
 use braid_meta::tree::keys::key_of;
 
 /// Serves until the task is dropped; the sessions end with it.
-pub async fn serve(core: Arc<Core>, listener: Listener) {
+pub async fn serve(core: Arc<Core>, listener: impl Borrow<Listener>) {
     let mut sessions = JoinSet::new();
     let renewing = core.trust.keep_renewed();
     tokio::pin!(renewing);
     loop {
         tokio::select! {
             () = &mut renewing => {} // it never ends
-            accepted = listener.accept() => match accepted {
+            accepted = listener.borrow().accept() => match accepted {
                 Ok(stream) => {
                     sessions.spawn(session(Arc::clone(&core), stream));
                 }
@@ -136,6 +137,11 @@ async fn conversation(core: &Arc<Core>, stream: Stream) -> Result<(), TransportE
             () = is_over(core, token), if is_watch => return Ok(()),
         };
         let reply = answer.unwrap_or_else(ControlReply::Refused);
+        // Another manager may lead by now, and what this one knows may be old: the peer finds it and asks it.
+        if core.db.serving().is_err() {
+            let refusal = Refusal::standing_by(String::new());
+            return peer.reply(number, &core.head(), &refusal.into()).await;
+        }
         peer.reply(number, &core.head(), &reply).await?;
     }
 }
