@@ -45,7 +45,8 @@ pub struct BadAuthority(String);
 /// and each day. It has the CA's key itself, so a shorter time would protect nothing; and etcd must start after
 /// any time for which all managers were switched off.
 pub const ETCD_CERTIFICATE_S: u64 = 3650 * 24 * 3600;
- ETCD_BEFORE_S: u64 = 24 * 3600;
+/// Time before now from which a certificate of etcd is valid: etcd tolerates no difference of clocks.
+const ETCD_BEFORE_S: u64 = 24 * 3600;
 
 /// The common name of the certificates by which members of etcd know each other.
 pub const ETCD_PEER_NAME: &str = "Braid etcd peer";

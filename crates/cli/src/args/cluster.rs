@@ -6,6 +6,9 @@ use clap::{Args, Subcommand};
 
 use super::Supervised;
 
+/// The port of etcd for managers, if none is told.
+pub(crate) const ETCD_PORT: u16 = 7380;
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterCommand {
     /// Begin a cluster with several managers on this host, and serve its first manager in the foreground
@@ -95,7 +98,7 @@ pub(crate) struct Hosting {
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) advertise: Option<String>,
     /// The port of this host's etcd for managers; the next one is for the members of etcd
-    #[arg(long, default_value_t = 7380, value_parser = clap::value_parser!(u16).range(1..=65534), value_name = "PORT")]
+    #[arg(long, default_value_t = ETCD_PORT, value_parser = clap::value_parser!(u16).range(1..=65534), value_name = "PORT")]
     pub(crate) etcd_port: u16,
     /// The program etcd, 3.4 or later [default: the one in PATH]
     #[arg(long, value_name = "PATH")]

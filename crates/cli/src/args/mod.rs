@@ -28,7 +28,7 @@ use crate::output::exit;
 use crate::output::size;
 
 pub(crate) use bench::{Bench, Qualify};
-pub(crate) use cluster::{ClusterCommand, ClusterInit, ClusterJoin, ClusterRestore, Hosting};
+pub(crate) use cluster::{ClusterCommand, ClusterInit, ClusterJoin, ClusterRestore, ETCD_PORT, Hosting};
 pub(crate) use files::{Cat, Chmod, Chown, Cp, Ln, Ls, Mkdir, Mv, Rm, Stat, Touch, Truncate};
 pub(crate) use keys::{KeyRevoke, KeyRotate, Keys};
 pub(crate) use quota::{Quota, QuotaOf};

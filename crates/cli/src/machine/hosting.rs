@@ -23,7 +23,7 @@ use sha2::{Digest, Sha256};
 use tokio::process::Command;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::args::{ClusterInit, ClusterJoin, ClusterRestore, Configured, Hosting, ManagerServe};
+use crate::args::{ClusterInit, ClusterJoin, ClusterRestore, Configured, ETCD_PORT, Hosting, ManagerServe};
 use crate::config::told::Told;
 use crate::config::told_of_manager;
 use crate::machine::address;
@@ -61,11 +61,12 @@ pub(crate) async fn init(asked: ClusterInit) -> Result<(), Failure> {
     let Prepared { serve, told, member } = prepare(asked.host, listen).await?;
     let dir = serve.dir.clone();
     let others: Vec<String> = asked.hosts.into_iter().skip(1).collect();
+    let etcd_port = member.port;
     let host = Host::found(&dir, member, new_authority()?)?;
     let mut is_ready = false;
     let ready = async |ready: &Ready, address: &str| {
         is_ready = true;
-        tell_others(ready, address, &others, &dir).await
+        tell_others(ready, address, &others, &dir, etcd_port).await
     };
     let ended = with_etcd(serve, &told, host, Patience::First(FIRST), ready).await;
     if ended.is_err() && !is_ready {
@@ -231,18 +232,26 @@ fn take_back(dir: &Path) {
 }
 
 /// Makes tokens for the other hosts, and prints the command for each.
-async fn tell_others(ready: &Ready, address: &str, others: &[String], dir: &Path) -> Result<(), Failure> {
+async fn tell_others(
+    ready: &Ready,
+    address: &str,
+    others: &[String],
+    dir: &Path,
+    etcd_port: u16,
+) -> Result<(), Failure> {
     let mut text = format!("the first manager of the cluster serves on {address}\n");
     let dir = quoted(dir.as_os_str());
+    let port = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(PORT);
+    let etcd_port = if etcd_port == ETCD_PORT { String::new() } else { format!(" --etcd-port {etcd_port}") };
     if !others.is_empty() {
         let client =
             Client::connect(braid_client::Config::new(address.to_owned(), ready.client_token.clone()))
                 .await?;
         for host in others {
             let token = client.make_token(token_spec(host)).await?;
-            let listen = at(host, PORT);
+            let listen = at(host, port);
             text += &format!(
-                "\non {host}:\n  braid cluster join {token} --manager {address} --listen {listen} --dir {dir}\n"
+                "\non {host}:\n  braid cluster join {token} --manager {address} --listen {listen} --dir {dir}{etcd_port}\n"
             );
         }
     }
