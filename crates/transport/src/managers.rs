@@ -90,7 +90,7 @@ impl Managers {
 
     /// Returns true if the cluster has several managers, as far as is known.
     pub fn are_several(&self) -> bool {
-        self.addresses().len() > 1
+        self.lock().order().nth(1).is_some()
     }
 
     /// Returns true if both have the same addresses, in any order.
@@ -294,10 +294,7 @@ impl ControlSession {
         limits: &Limits,
     ) -> Result<ControlSession> {
         let credentials = credentials.into();
-        let session = match only(managers) {
-            Some(address) => ControlSession::connect(&address, credentials, limits).await?,
-            None => search(managers, &credentials, limits).await?,
-        };
+        let session = search(managers, &credentials, limits).await?;
         managers.handle_leader(session.address(), session.told());
         Ok(session)
     }
@@ -315,14 +312,6 @@ impl ControlSession {
         }
         Err(soon(told))
     }
-}
-
-/// The only address to try, if there is no other.
-fn only(managers: &Managers) -> Option<String> {
-    let known = managers.lock();
-    let mut order = known.order();
-    let first = order.next()?;
-    order.next().is_none().then_some(first)
 }
 
 async fn search(managers: &Managers, credentials: &Credentials, limits: &Limits) -> Result<ControlSession> {
