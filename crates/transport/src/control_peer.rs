@@ -54,7 +54,8 @@ pub struct ControlPeer {
 impl ControlPeer {
     /// Sends Hello, begins TLS with the certificate of `identity`, and has the peer prove that it knows the
     /// secret, which `secret_of` looks up for its standing and drive. `hello.challenge` must be fresh: see
-    /// [`crate::challenge`]. `managers` is the list that the peer is told. `head` gives each reply's term and time.
+    /// [`crate::challenge`]. `managers` is the list that the peer is told. `head` gives each reply's term and
+    /// time.
     ///
     /// An authenticated peer gets its slot from `place_for`, which may refuse.
     ///

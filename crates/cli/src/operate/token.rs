@@ -131,7 +131,7 @@ fn content(client: &Client, token: &Token) -> Result<String, Failure> {
     if matches!(token.role, TokenRole::Drive | TokenRole::Manager) {
         return Ok(format!("{token}\n"));
     }
-    let manager = client.config().manager.clone();
+    let manager = client.config().managers.to_string();
     let cluster = ClusterFile { manager, token: token.to_string(), drives: Vec::new() };
     toml::to_string(&cluster).map_err(io::Error::other).doing(|| "write the token's file".to_owned())
 }

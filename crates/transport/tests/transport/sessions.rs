@@ -1,6 +1,7 @@
 //! Sessions with peers that are wrong, silent, forged or replayed.
 
 mod common;
+mod managers;
 mod shared;
 mod tls;
 

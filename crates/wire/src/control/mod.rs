@@ -119,14 +119,14 @@ record! {
         term: u64,
         /// Manager time, in milliseconds. It never goes back, not even across a restart.
         now_ms: u64,
-        /// Mark of the list of managers; see [`managers_mark`]. If it is not that of the list in the session's
-        /// [`Welcome`], the list has changed since: the asker connects again to learn the new one.
+        /// Mark of the list of managers; see [`managers_mark`]. If it is not that of the list in the
+        /// session's [`Welcome`], the list has changed since: the asker connects again to learn the new one.
         managers: u32,
     }
 }
 
-/// The mark of a list of managers: the CRC32C of its addresses, sorted, with a newline after each. So it stays
-/// the same when only the leader changes. 0 for an empty list.
+/// The mark of a list of managers: the CRC32C of its addresses, sorted, with a newline after each. So it
+/// stays the same when only the leader changes. 0 for an empty list.
 pub fn managers_mark(managers: &[String]) -> u32 {
     let mut sorted: Vec<&str> = managers.iter().map(String::as_str).collect();
     sorted.sort_unstable();
@@ -160,8 +160,8 @@ record! {
         cluster: ClusterId,
         /// The proof; see [`Token::manager_proof`](crate::token::Token::manager_proof).
         proof: [u8; 32],
-        /// Addresses of the cluster's managers, `host:port`, that of the leader first. Empty: the manager is the
-        /// only one, and the asker goes on with the address that it has.
+        /// Addresses of the cluster's managers, `host:port`, that of the leader first. Empty: the manager is
+        /// the only one, and the asker goes on with the address that it has.
         managers: Vec<String>,
     }
 }
