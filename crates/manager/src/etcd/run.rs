@@ -255,7 +255,7 @@ impl Node {
         let logged = Arc::new(AtomicU64::new(0));
         let mut kv = EtcdKv::new(Arc::clone(&self.cache), pen.clone(), Arc::clone(&logged));
         let closed = kv.closed();
-        let head = match self.prepare(&pen).await {
+        let head = match prepare(&self.link, &self.cache, &pen).await {
             Ok(head) => head,
             Err(error) if error.is_final() => return Err(error.into()),
             Err(error) => return Ok(Turn::Over(error.to_string())),
@@ -297,12 +297,16 @@ impl Node {
         }
         Ok(stopped.map_or(Turn::Stopped, Turn::Over))
     }
+}
 
-    /// Brings the copy up to date, and removes what former leaders left unfinished.
-    async fn prepare(&self, pen: &Pen) -> Result<Option<HeadRecord>, EtcdError> {
-        catch_up(&self.link, &self.cache, WAIT).await?;
-        let head = checkpoint::newest(&self.link, WAIT).await?;
-        checkpoint::sweep(pen, head.as_ref(), Some(self.cache.place())).await?;
-        Ok(head)
-    }
+/// Brings the copy up to date, and removes what former leaders left unfinished. Returns the newest checkpoint.
+pub(super) async fn prepare(
+    link: &Arc<Link>,
+    cache: &Arc<Cache>,
+    pen: &Pen,
+) -> Result<Option<HeadRecord>, EtcdError> {
+    catch_up(link, cache, WAIT).await?;
+    let head = checkpoint::newest(link, WAIT).await?;
+    checkpoint::sweep(pen, head.as_ref(), Some(cache.place())).await?;
+    Ok(head)
 }
