@@ -31,7 +31,7 @@ use braid_manager::own_etcd::{AuthorityRecord, OwnEtcd, authority_of_text, autho
 use braid_transport::Authority;
 use tokio::time::{Instant, sleep};
 
-use crate::machine::cluster_dir::replace_file;
+use crate::machine::cluster_dir::{CLUSTER_FILE, ClusterFile, replace_file, write_cluster_file};
 use crate::output::exit::{Doing, Exit, Failure};
 use certificates::Certificates;
 use member::{MEMBER_FILE, Member, Peer};
@@ -240,8 +240,21 @@ impl Host {
             let peers = peers.map(|it| Peer { name: it.name, peer: it.peer, client: it.client }).collect();
             if self.member.handle_members(peers) || looks % RENEW_LOOKS == 0 {
                 self.note(self.member.write(&self.dir).and_then(|()| self.write_certificates()));
+                self.note(self.tell_managers());
             }
         }
+    }
+
+    /// Writes who the managers are into the directory's file for admins.
+    pub(crate) fn tell_managers(&self) -> Result<(), Failure> {
+        let what = || format!("read the {CLUSTER_FILE} of {}", self.dir.display());
+        let found = ClusterFile::read(&self.dir);
+        let found = found.map_err(|error| Failure::new(Exit::Failed, what(), error.to_string()))?;
+        let Some(file) = found else { return Ok(()) };
+        let own = std::iter::once(self.member.name.as_str());
+        let managers: Vec<&str> = own.chain(self.member.others().map(|peer| peer.name.as_str())).collect();
+        let file = ClusterFile { manager: managers.join(","), ..file };
+        write_cluster_file(&self.dir.join(CLUSTER_FILE), &file)
     }
 
     fn note(&self, written: Result<(), Failure>) {

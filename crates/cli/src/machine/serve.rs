@@ -67,6 +67,7 @@ pub(crate) async fn with_etcd(
             config.own_etcd = Some(host.own_etcd());
             let stopping = async { drop(stopped.await) };
             let noting = async |ready: &Ready, address: &str| {
+                host.tell_managers()?;
                 after(ready, address).await?;
                 host.follow().await;
                 Ok(())

@@ -162,16 +162,16 @@ pub(crate) async fn replace(old: &str, cluster: Option<&Path>, report: Report) -
     let client = connect::cluster(cluster).await?;
     client.remove_manager(old).await?;
     let token = client.make_token(token_spec(&format!("for-{old}"))).await?;
+    let manager = client.config().managers.leading();
     let facts = serde_json::json!({
         "removed": old,
         "token": token.to_string(),
-        "manager": client.config().manager,
+        "manager": manager,
     });
     report.facts(&facts, |_| {
         format!(
             "{old} is no manager any more. On the host that takes its place, within a day:\n  \
-             braid cluster join {token} --manager {} --listen HOST:7400 --dir DIR\n",
-            client.config().manager
+             braid cluster join {token} --manager {manager} --listen HOST:7400 --dir DIR\n"
         )
     })
 }

@@ -142,7 +142,9 @@ fn rows(members: &[Member], alarms: &[(u64, &'static str)]) -> Vec<MemberRow> {
             .map(|(_, name)| (*name).to_owned())
             .collect(),
     };
-    members.iter().map(row).collect()
+    let mut rows: Vec<MemberRow> = members.iter().map(row).collect();
+    rows.sort_by(|a, b| a.name.cmp(&b.name));
+    rows
 }
 
 /// Makes a snapshot each day.

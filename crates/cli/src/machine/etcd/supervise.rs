@@ -3,6 +3,7 @@
 //! A thread of its own starts the child and lives as long as it: the kernel ends a child with the thread that
 //! started it, if that was asked for, and not only with the process.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -23,6 +24,9 @@ const PAUSE: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Time after which a child that ends has not failed at its start.
 const STEADY: Duration = Duration::from_secs(60);
+/// Time for which a line of its log that repeats itself is passed on once, and how many are remembered.
+const SEEN: Duration = Duration::from_secs(60);
+const SEEN_MAX: usize = 100;
 /// Longest line of its log that is passed on.
 const LINE_MAX: usize = 2000;
 
@@ -193,13 +197,14 @@ enum Weight {
     Debug,
 }
 
-/// Passes the lines of its log on.
+/// Passes the lines of its log on: those that repeat themselves seldom.
 fn pass(log: ChildStderr, last: &Last) {
+    let mut said = Said::default();
     for line in BufReader::new(log).split(b'\n') {
         let Ok(line) = line else { return };
         let line = String::from_utf8_lossy(&line);
         let (weight, text) = understood(&line);
-        match weight {
+        match said.weigh(weight, &text, Instant::now()) {
             Weight::Error => tracing::error!(target: "etcd", "etcd: {text}"),
             Weight::Warn => tracing::warn!(target: "etcd", "etcd: {text}"),
             Weight::Info => tracing::info!(target: "etcd", "etcd: {text}"),
@@ -211,12 +216,35 @@ fn pass(log: ChildStderr, last: &Last) {
     }
 }
 
+/// What was passed on lately, and when.
+#[derive(Default)]
+struct Said(BTreeMap<String, Instant>);
+
+impl Said {
+    /// The weight of a line now: one that was passed on a minute ago or less is for those who look for details.
+    fn weigh(&mut self, weight: Weight, text: &str, now: Instant) -> Weight {
+        if weight == Weight::Debug {
+            return weight;
+        }
+        self.0.retain(|_, when| now.saturating_duration_since(*when) < SEEN);
+        if self.0.contains_key(text) {
+            return Weight::Debug;
+        }
+        if self.0.len() < SEEN_MAX {
+            self.0.insert(text.to_owned(), now);
+        }
+        weight
+    }
+}
+
 /// A line of etcd's log: its weight and its words. etcd reports one level above what it means for Braid's
 /// operator: it warns of each connection that it makes, and its information is about its own works.
 fn understood(line: &str) -> (Weight, String) {
     let Ok(entry) = serde_json::from_str::<serde_json::Value>(line) else {
-        // What the language's runtime says when all else fails.
-        return (Weight::Info, line.chars().take(LINE_MAX).collect());
+        // A library's line, or what the language's runtime says when all else fails.
+        let is_library = ["INFO: ", "WARNING: ", "ERROR: "].iter().any(|begin| line.starts_with(begin));
+        let weight = if is_library { Weight::Debug } else { Weight::Info };
+        return (weight, line.chars().take(LINE_MAX).collect());
     };
     let word = |key: &str| entry[key].as_str().unwrap_or_default();
     let weight = match word("level") {
@@ -243,6 +271,20 @@ mod tests {
         assert_eq!(understood(line), (Weight::Error, "discovery failed: no such host".to_owned()));
         assert_eq!(understood(r#"{"level":"info","msg":"m"}"#), (Weight::Debug, "m".to_owned()));
         assert_eq!(understood("panic: x"), (Weight::Info, "panic: x".to_owned()));
+        assert_eq!(understood("WARNING: 2026 [core] x").0, Weight::Debug);
+    }
+
+    #[test]
+    fn a_line_that_repeats_itself_is_passed_on_once_a_minute() {
+        let mut said = Said::default();
+        let now = Instant::now();
+        assert_eq!(said.weigh(Weight::Warn, "m", now), Weight::Warn);
+        assert_eq!(said.weigh(Weight::Warn, "m", now + SEEN / 2), Weight::Debug);
+        assert_eq!(said.weigh(Weight::Warn, "m", now + SEEN), Weight::Warn);
+        for n in 0..2 * SEEN_MAX {
+            said.weigh(Weight::Info, &n.to_string(), now);
+        }
+        assert!(said.0.len() <= SEEN_MAX);
     }
 
     #[test]
