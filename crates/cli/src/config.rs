@@ -44,7 +44,7 @@ const SERVING: &[Serving] = &[
     Serving {
         path: &["manager", "serve"],
         file: "/etc/braid/manager.toml",
-        remembers: &["listen", "advertise", "lost-after"],
+        remembers: &["listen", "advertise", "lost-after", "state", "etcd-ca", "etcd-certificate", "etcd-key"],
         fixed: &[],
         global: &[],
     },
@@ -63,6 +63,18 @@ const SERVING: &[Serving] = &[
         global: &["cluster"],
     },
 ];
+
+/// What a manager's directory is to remember of a start that no file and no flag of `manager serve` describes.
+pub(crate) fn told_of_manager(dir: &Path, listen: &str, advertise: Option<&str>) -> Result<Told, Failure> {
+    let remembers = SERVING.first().map_or(&[] as &[&str], |serving| serving.remembers);
+    let mut told = Told::read(dir, remembers)?;
+    told.set("listen", vec![listen.to_owned()]);
+    match advertise {
+        Some(advertise) => told.set("advertise", vec![advertise.to_owned()]),
+        None => told.forget("advertise"),
+    }
+    Ok(told)
+}
 
 /// The place that a value comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -43,7 +43,7 @@ pub async fn connect(dir: &ClusterDir, cluster: &ClusterFile) -> Result<Client, 
 pub fn config(cluster: &ClusterFile) -> Result<Config, Failure> {
     let config = cluster
         .config()
-        .map_err(|error| Failure::new(Exit::NotAllowed, "read the cluster's token", error.to_string()))?;
+        .map_err(|error| Failure::new(Exit::NotAllowed, "read the cluster's file", error.to_string()))?;
     Ok(Config { on_wait: Some(waiting::for_manager), ..config })
 }
 
@@ -67,7 +67,7 @@ pub(crate) async fn status_soon(client: &Client) -> Result<StatusReply, Failure>
 
 /// The failure of a request that the manager did not answer within [`PATIENCE`].
 pub(crate) fn no_answer(client: &Client) -> Failure {
-    let what = format!("ask the manager at {}", client.config().manager);
+    let what = format!("ask the manager at {}", client.config().managers.leading());
     let why = format!("no answer in {} s; it is there, and hangs or is very busy", PATIENCE.as_secs());
     Failure::new(Exit::NoCluster, what, why)
 }

@@ -27,6 +27,7 @@ use crate::files::plan_cmd;
 use crate::files::stat;
 use crate::files::why;
 use crate::machine::down;
+use crate::machine::hosting;
 use crate::machine::serve;
 use crate::machine::up;
 use crate::operate::check;
@@ -57,7 +58,7 @@ use clap::Parser;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
-use args::{Bench, Cli, Command, Drive, LogFormat, Manager, Sim};
+use args::{Bench, Cli, ClusterCommand, Command, Drive, LogFormat, Manager, Sim};
 use config::Expanded;
 use config::told::Told;
 use output::exit::{Doing, Exit, Failure};
@@ -147,6 +148,9 @@ async fn run(cli: Cli, expanded: Expanded) -> Result<(), Failure> {
         Command::Bench(Bench::Qualify(asked)) => return qualify::run(asked, cluster, report).await,
         Command::Manager(Manager::Serve(serve)) => return serve::manager(serve, told).await,
         Command::Drive(Drive::Serve(serve)) => return serve::drive(*serve, told).await,
+        Command::Cluster(ClusterCommand::Init(asked)) => return hosting::init(asked).await,
+        Command::Cluster(ClusterCommand::Join(asked)) => return hosting::join(asked).await,
+        Command::Cluster(ClusterCommand::Restore(asked)) => return hosting::restore(asked).await,
         _ => {}
     }
     // The demo has processes to stop and files to remove; other commands end almost at once.
@@ -180,6 +184,11 @@ async fn command(command: Command, cluster: Option<&Path>, report: Report) -> Re
         Command::Manager(Manager::Restore { backup, dir }) => manager_cmd::restore(backup, dir, report),
         Command::Manager(Manager::Rebuild(asked)) => rebuild::run(asked, report).await,
         Command::Manager(Manager::FreeUnnamed) => manager_cmd::free_unnamed(cluster, report).await,
+        Command::Manager(Manager::Replace { old }) => manager_cmd::replace(&old, cluster, report).await,
+        Command::Cluster(ClusterCommand::Init(asked)) => hosting::init(asked).await,
+        Command::Cluster(ClusterCommand::Join(asked)) => hosting::join(asked).await,
+        Command::Cluster(ClusterCommand::Restore(asked)) => hosting::restore(asked).await,
+        Command::Cluster(ClusterCommand::Ls) => manager_cmd::list(cluster, report).await,
         Command::Down(down) => down::run(down, cluster, report).await,
         Command::Status { jobs: true, .. } => jobs::run(cluster, report).await,
         Command::Status { reservations: true, .. } => reserve::status(cluster, report).await,
@@ -237,10 +246,14 @@ fn start_log(command: &Command) -> Result<(), Failure> {
         Command::Mount(mount) => mount.log_format,
         Command::Manager(Manager::Serve(serve)) => serve.supervised.log_format,
         Command::Drive(Drive::Serve(serve)) => serve.supervised.log_format,
+        Command::Cluster(asked) => {
+            asked.supervised().map_or(LogFormat::Text, |supervised| supervised.log_format)
+        }
         _ => LogFormat::Text,
     };
     let default = match command {
         Command::Manager(Manager::Serve(_)) | Command::Drive(Drive::Serve(_)) => "info",
+        Command::Cluster(asked) if asked.supervised().is_some() => "info",
         Command::Mount(_) if log.is_some() => "info",
         Command::Mount(_) => "error",
         _ => "off",

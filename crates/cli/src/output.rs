@@ -1,7 +1,6 @@
 //! Output of commands: reports, failures, and waits with progress.
 
 pub mod bar;
-pub(crate) mod base64;
 pub(crate) mod causes;
 pub mod documents;
 pub(crate) mod duration;

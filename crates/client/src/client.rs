@@ -234,7 +234,7 @@ impl Client {
 
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Client").field("manager", &self.shared.config.manager).finish_non_exhaustive()
+        f.debug_struct("Client").field("managers", &self.shared.config.managers).finish_non_exhaustive()
     }
 }
 

@@ -1,6 +1,6 @@
 //! The way a program finds a cluster: a directory with `cluster.toml`, or that file itself.
 //!
-//! The file holds the manager's address and a token, and is all that a client on another machine needs. It is
+//! The file holds the managers' addresses and a token, and is all that a client on another machine needs. It is
 //! chosen by the caller, else by BRAID_CLUSTER, else it is where `braid up` puts it.
 
 use std::ffi::OsString;
@@ -8,9 +8,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use braid_transport::{BadManagers, Managers};
 use braid_wire::token::{BadToken, Token};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::config::Config;
@@ -28,7 +30,7 @@ pub const FIRST_CONNECT: Duration = Duration::from_secs(3);
 /// Contents of a cluster's file: all that is needed to reach the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterFile {
-    /// The manager's `HOST:PORT`.
+    /// The managers' `HOST:PORT`, with commas between.
     pub manager: String,
     /// A client's token or an admin's.
     pub token: String,
@@ -63,6 +65,17 @@ pub enum ClusterFileError {
     },
 }
 
+/// Reason for which a cluster's file gives no settings.
+#[derive(Debug, thiserror::Error)]
+pub enum BadClusterFile {
+    /// The token is none.
+    #[error(transparent)]
+    Token(#[from] BadToken),
+    /// The managers' addresses are none.
+    #[error(transparent)]
+    Managers(#[from] BadManagers),
+}
+
 /// Reason for which a manager does not take a connection.
 #[derive(Debug, thiserror::Error)]
 pub enum NoManager {
@@ -95,23 +108,39 @@ impl ClusterFile {
     }
 
     /// A client's settings for this cluster.
-    pub fn config(&self) -> Result<Config, BadToken> {
+    pub fn config(&self) -> Result<Config, BadClusterFile> {
         let token: Token = self.token.parse()?;
-        Ok(Config::new(self.manager.clone(), token))
+        let managers: Managers = self.manager.parse()?;
+        Ok(Config::new(managers, token))
     }
 
-    /// Looks whether the manager takes a connection, and gives up soon.
+    /// Looks whether a manager takes a connection, and gives up soon.
     pub async fn look_for_manager(&self) -> Result<(), NoManager> {
-        match timeout(FIRST_CONNECT, TcpStream::connect(&self.manager)).await {
-            Ok(Ok(_)) => Ok(()),
-            // The manager is just ending or restarting: the client's own retries handle that.
-            Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionReset => Ok(()),
-            Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                Err(NoManager::NobodyListens)
-            }
-            Ok(Err(error)) => Err(NoManager::Io(error)),
-            Err(_) => Err(NoManager::Silent),
+        let mut looking = JoinSet::new();
+        for address in self.manager.split(',') {
+            looking.spawn(look_at(address.trim().to_owned()));
         }
+        let mut found = Err(NoManager::NobodyListens);
+        while let Some(looked) = looking.join_next().await {
+            match looked {
+                Ok(Ok(())) => return Ok(()),
+                // Of a silent host more is said than of one where nobody listens.
+                Ok(Err(error)) if !matches!(error, NoManager::NobodyListens) => found = Err(error),
+                Ok(Err(_)) | Err(_) => {}
+            }
+        }
+        found
+    }
+}
+
+async fn look_at(address: String) -> Result<(), NoManager> {
+    match timeout(FIRST_CONNECT, TcpStream::connect(&address)).await {
+        Ok(Ok(_)) => Ok(()),
+        // The manager is just ending or restarting: the client's own retries handle that.
+        Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionReset => Ok(()),
+        Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => Err(NoManager::NobodyListens),
+        Ok(Err(error)) => Err(NoManager::Io(error)),
+        Err(_) => Err(NoManager::Silent),
     }
 }
 
@@ -160,6 +189,40 @@ mod tests {
             assert_eq!(ClusterFile::read(path).expect("read").as_ref(), Some(&expected));
         }
         assert!(expected.config().is_err(), "this is no token");
+    }
+
+    #[tokio::test]
+    async fn one_manager_of_the_list_that_takes_connections_is_enough() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let here = listener.local_addr().expect("its address");
+        let file = |manager: &str| ClusterFile {
+            manager: manager.to_owned(),
+            token: String::new(),
+            drives: Vec::new(),
+        };
+        file(&format!("127.0.0.1:1, {here}")).look_for_manager().await.expect("the second");
+        let nobody = file("127.0.0.1:1,127.0.0.1:2").look_for_manager().await;
+        assert!(matches!(nobody, Err(NoManager::NobodyListens)), "{nobody:?}");
+    }
+
+    #[test]
+    fn a_bad_list_of_managers_is_named() {
+        let pin = [1; 32];
+        let token = Token::lasting(
+            braid_wire::token::TokenRole::Client,
+            pin,
+            braid_layout::TokenId(1),
+            braid_wire::Key::new([2; 32]),
+        );
+        let refused = |manager: &str| {
+            let file = ClusterFile { manager: manager.to_owned(), token: token.to_string(), drives: vec![] };
+            file.config().map(|config| config.managers.to_string()).map_err(|error| error.to_string())
+        };
+        assert_eq!(refused("a:1,b:1"), Ok("a:1,b:1".to_owned()));
+        for (bad, why) in [("", "no manager"), ("a:1,a:1", "twice"), ("a:1,b:x", "\"b:x\"")] {
+            let error = refused(bad).expect_err(bad);
+            assert!(error.contains(why), "{error}");
+        }
     }
 
     #[test]

@@ -1,15 +1,15 @@
-//! A client's settings: where the manager is, how long to wait, how much to have in flight.
+//! A client's settings: where the managers are, how long to wait, how much to have in flight.
 
 use std::time::Duration;
 
-use braid_transport::{Credentials, Limits};
+use braid_transport::{Credentials, Limits, Managers};
 use braid_wire::token::Token;
 
 /// A client's settings. [`Config::new`] gives the defaults.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The manager's address, `HOST:PORT`.
-    pub manager: String,
+    /// The cluster's managers. What a session tells of them is known to all copies.
+    pub managers: Managers,
     /// Credentials of the client. They prove to the manager that it knows a token of the cluster (such as the
     /// manager's `client.token`), or, to heal a drive's columns, that it is that drive.
     pub credentials: Credentials,
@@ -76,15 +76,15 @@ pub enum PartWrites {
 pub const WAIT_TOLD_AFTER: Duration = Duration::from_secs(1);
 
 impl Config {
-    /// The defaults, for this manager and token.
-    pub fn new(manager: impl Into<String>, token: Token) -> Config {
-        Config::with(manager, Credentials::from(&token))
+    /// The defaults, for these managers and this token.
+    pub fn new(managers: impl Into<Managers>, token: Token) -> Config {
+        Config::with(managers, Credentials::from(&token))
     }
 
-    /// The defaults, for this manager and these credentials.
-    pub fn with(manager: impl Into<String>, credentials: Credentials) -> Config {
+    /// The defaults, for these managers and these credentials.
+    pub fn with(managers: impl Into<Managers>, credentials: Credentials) -> Config {
         Config {
-            manager: manager.into(),
+            managers: managers.into(),
             credentials,
             limits: Limits::default(),
             drive_reply: Duration::from_secs(8),

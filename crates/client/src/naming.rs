@@ -6,6 +6,7 @@ pub(crate) mod file_systems;
 pub(crate) mod keys;
 pub(crate) mod layouts;
 pub(crate) mod locks;
+pub(crate) mod managers;
 pub(crate) mod name;
 pub(crate) mod names;
 pub(crate) mod quotas;

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use braid_layout::ClusterId;
-use braid_transport::{Mismatch, TransportError};
+use braid_transport::{BadManagers, Mismatch, TransportError};
 use braid_wire::addresses::BadAddresses;
 
 /// Error that keeps a drive from starting, or stops it.
@@ -54,6 +54,9 @@ pub enum DriveError {
     /// The manager's address was never given.
     #[error("the manager's address is not known: give it with --manager")]
     NoManager,
+    /// The managers' addresses are no list of managers.
+    #[error("--manager: {0}")]
+    Managers(BadManagers),
     /// The addresses are no list of rails.
     #[error("the drive's addresses: {0}")]
     Rails(BadAddresses),

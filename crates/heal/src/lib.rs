@@ -64,7 +64,7 @@ pub async fn run(
     let mut healing = JoinSet::new();
     healing.spawn(async move {
         let Ok(started) = told.await else { return };
-        let mut config = Config::with(&started.manager, started.credentials.clone());
+        let mut config = Config::with(started.managers.clone(), started.credentials.clone());
         (config.sets, config.set_bytes, config.control_sessions) = (SETS, SET_BYTES, CONTROL_SESSIONS);
         let damage = Arc::clone(&started.damage);
         // If no receiver is left, the drive is healed all the same.

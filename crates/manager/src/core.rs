@@ -48,8 +48,10 @@ use crate::asker::asker;
 use crate::catalogue::followed::Followed;
 use crate::catalogue::kept::Kept;
 use crate::drive_calls::DriveCalls;
+use crate::own_etcd::OwnEtcd;
 use crate::rates::books::Books;
 use crate::sessions::lock_table::Locking;
+use crate::sessions::managers::KnownManagers;
 use crate::sessions::session_slots::SessionSlots;
 use crate::sessions::trust::Trust;
 use crate::time::ManagerClock;
@@ -90,6 +92,10 @@ pub struct Core {
     pub client_lease_ms: u32,
     /// Silence of a drive, in milliseconds, after which its columns move to others; 0: never.
     pub lost_after_ms: u64,
+    /// The etcd that Braid runs beside this manager, if it does.
+    pub(crate) own_etcd: Option<OwnEtcd>,
+    /// Held while a member of that etcd is added or taken out.
+    pub(crate) changing_members: tokio::sync::Mutex<()>,
     /// Directory of the manager, for status.
     pub directory: String,
     /// Start of the manager, in milliseconds since boot.
@@ -126,6 +132,7 @@ pub struct Core {
     pub(crate) books: tokio::sync::Mutex<Books>,
     pub(crate) watchers: Mutex<Watchers>,
     pub(crate) clients: Mutex<Clients>,
+    pub(crate) managers: Mutex<KnownManagers>,
     pub(crate) tokens: Mutex<TokenTable>,
     /// Signals that tokens were revoked: sessions look whether theirs is one of them.
     pub(crate) token_ends: Notify,
@@ -179,7 +186,12 @@ impl Core {
 
     /// The head of every reply.
     pub fn head(&self) -> ControlHead {
-        ControlHead { term: self.term(), now_ms: self.now_ms() }
+        ControlHead { term: self.term(), now_ms: self.now_ms(), managers: self.managers().mark() }
+    }
+
+    /// The cluster's managers.
+    pub fn managers(&self) -> MutexGuard<'_, KnownManagers> {
+        self.managers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Milliseconds since the manager's start.

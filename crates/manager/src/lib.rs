@@ -14,12 +14,16 @@
 //! | `catalogue` | the rows that drives keep, so that names outlive a lost manager |
 //! | `snapshots` | snapshots of directories, and the bytes that are kept for them |
 //! | [`restore`] | backups, and the comparison of a restored state with what the drives hold |
+//! | [`own_etcd`] | the etcd that Braid runs for its managers: its members, its upkeep, its snapshots |
 //! | [`disk`] | the manager's directory and the store in it |
+//! | [`etcd`] | several managers on one state in etcd |
 
 pub mod catalogue;
 pub mod core;
 pub mod disk;
+pub mod etcd;
 pub mod files;
+pub mod own_etcd;
 pub mod restore;
 pub mod sessions;
 pub mod start;
@@ -36,4 +40,5 @@ mod time;
 mod together;
 
 pub use disk::directory::ManagerError;
+pub use etcd::EtcdConfig;
 pub use start::{Config, LOST_AFTER_MS, Ready, run};

@@ -6,6 +6,7 @@ pub(crate) mod dispatch;
 pub(crate) mod keys;
 pub(crate) mod lock_table;
 pub(crate) mod locking;
+pub mod managers;
 pub mod members;
 pub(crate) mod names;
 pub mod operation_turns;

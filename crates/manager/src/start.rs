@@ -8,7 +8,7 @@ use std::future::Future;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -44,7 +44,9 @@ use crate::disk::directory::{LOCK_FILE, ManagerError, STATE_FILE, lock};
 use crate::disk::embedded::EmbeddedKv;
 use crate::disk::private;
 use crate::drive_calls::DriveCalls;
+use crate::etcd::{self, EtcdConfig};
 use crate::files::receipts;
+use crate::own_etcd::OwnEtcd;
 use crate::rates::qualify;
 use crate::restore::backup;
 use crate::restore::retake::take_over;
@@ -63,7 +65,7 @@ const LOST_AND_FOUND: &str = "lost+found";
 const CLIENT_TOKEN: &str = "client.token";
 const JOIN_TOKEN: &str = "join.token";
 /// Maximum time that a stop waits for the transactions under way.
-const CLOSE_WAIT: Duration = Duration::from_secs(20);
+pub(crate) const CLOSE_WAIT: Duration = Duration::from_secs(20);
 
 /// Number of terms that a restored state skips: a drive that misses the comparison may have seen terms that
 /// no other drive has seen.
@@ -87,6 +89,12 @@ pub struct Config {
     /// 0: never. A shorter time restores the redundancy sooner; if it is too short, the columns of a drive
     /// that only restarts are copied.
     pub lost_after_ms: u64,
+    /// Etcd, if it holds the state, so that several managers may be; `None`: the state is in `dir`.
+    pub etcd: Option<EtcdConfig>,
+    /// Address that peers connect to, if it differs from `listen`.
+    pub advertise: Option<String>,
+    /// The etcd that Braid runs beside this manager, if it does.
+    pub own_etcd: Option<OwnEtcd>,
 }
 
 /// The default of [`Config::lost_after_ms`]: ten minutes, more than a machine needs to restart.
@@ -114,13 +122,27 @@ impl Config {
             lease_ms: 6000,
             client_lease_ms: 10_000,
             lost_after_ms: LOST_AFTER_MS,
+            etcd: None,
+            advertise: None,
+            own_etcd: None,
         }
     }
 }
 
-/// Runs a manager until `shutdown`; `ready` is sent once it serves. When this returns, the directory is free,
-/// unless a transaction takes long: then the log says so.
+/// Runs a manager until `shutdown`; `ready` is sent once it serves, or stands by. When this returns, the
+/// directory is free, unless a transaction takes long: then the log says so.
 pub async fn run(
+    config: Config,
+    ready: oneshot::Sender<Ready>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), ManagerError> {
+    match config.etcd.clone() {
+        Some(etcd) => etcd::run::run(config, etcd, ready, shutdown).await,
+        None => run_embedded(config, ready, shutdown).await,
+    }
+}
+
+async fn run_embedded(
     config: Config,
     ready: oneshot::Sender<Ready>,
     shutdown: impl Future<Output = ()>,
@@ -139,8 +161,8 @@ pub async fn run(
     let closed = kv.closed();
     let core = start(Arc::new(kv), &config, session_slots).await.map_err(ManagerError::Start)?;
     let told = self::ready(&core, &listener);
-    write_token(dir, CLIENT_TOKEN, &told.client_token)?;
-    write_token(dir, JOIN_TOKEN, &told.join_token)?;
+    core.managers().handle_alone(told.address.clone());
+    write_tokens(dir, &told)?;
     tracing::info!(address = %told.address, cluster = %told.cluster, term = core.term(), "the manager serves");
     let _ = ready.send(told);
     let mut tasks = JoinSet::new();
@@ -160,7 +182,7 @@ pub async fn run(
 
 /// Stores the end of this manager's time, so that the next start begins there and not at the bound ahead of
 /// it.
-async fn store_time(core: &Arc<Core>) {
+pub(crate) async fn store_time(core: &Arc<Core>) {
     let bound_ms = core.clock.stop();
     let storing = core.write(move |_, tx| {
         tx.set(key::meta("time"), &bound_ms);
@@ -187,7 +209,8 @@ pub async fn start(
     let db = Db::new(Arc::clone(&followed) as Arc<dyn Kv>);
     let first = db.clone();
     let speak_ms = u64::from(config.lease_ms) + margin_ms(u64::from(config.lease_ms));
-    let opened = host::spawn_blocking(move || open_state(&first, speak_ms)).await;
+    let own_etcd = config.own_etcd.clone();
+    let opened = host::spawn_blocking(move || open_state(&first, speak_ms, own_etcd.as_ref())).await;
     let Opened {
         cluster,
         authority,
@@ -201,6 +224,9 @@ pub async fn start(
         was_watched,
         sessions,
     } = opened.map_err(|error| failed(&error))??;
+    if let Some(own) = &config.own_etcd {
+        own.restored.store(false, Ordering::Release);
+    }
     // Leases of earlier managers lapse one lease after this start. The very first manager has no predecessor.
     let promised_ms = if term == 1 { 0 } else { clock.now_ms() };
     let leadership = first_leadership(restored, older, drives, clock.now_ms());
@@ -216,6 +242,8 @@ pub async fn start(
         admissions: Mutex::default(),
         client_lease_ms: config.client_lease_ms,
         lost_after_ms: config.lost_after_ms,
+        own_etcd: config.own_etcd.clone(),
+        changing_members: tokio::sync::Mutex::default(),
         directory: config.dir.display().to_string(),
         started_boot_ms: boot_ms(),
         wake: Notify::new(),
@@ -234,6 +262,7 @@ pub async fn start(
         jobs: Mutex::default(),
         followed,
         names: Mutex::default(),
+        managers: Mutex::default(),
         relayouts: Mutex::default(),
         reservations: Mutex::default(),
         ended_rates: Mutex::default(),
@@ -315,16 +344,34 @@ fn first_leadership(restored: bool, older: bool, drives: usize, now_ms: u64) -> 
 /// The address and tokens that a serving manager reports to its caller.
 pub fn ready(core: &Core, listener: &Listener) -> Ready {
     let known = core.tokens().all();
+    let address = listener.local_address().to_string();
+    ready_of(&known, &core.trust, core.cluster.cluster, &address)
+        .expect("the start makes the tokens that are missing")
+}
+
+/// What a manager with these tokens reports; `None` if the first ones are not made yet.
+pub(crate) fn ready_of(
+    known: &[(TokenId, TokenRecord)],
+    trust: &Trust,
+    cluster: ClusterId,
+    address: &str,
+) -> Option<Ready> {
     let token = |found: Option<&(TokenId, TokenRecord)>| {
-        let (id, record) = found.expect("the start makes those that are missing");
-        Token::lasting(record.role, core.trust.pin(), *id, record.secret.clone())
+        let (id, record) = found?;
+        Some(Token::lasting(record.role, trust.pin(), *id, record.secret.clone()))
     };
-    Ready {
-        address: listener.local_address().to_string(),
-        client_token: token(tokens::standing_admin(&known)),
-        join_token: token(tokens::standing_join(&known)),
-        cluster: core.cluster.cluster,
-    }
+    Some(Ready {
+        address: address.to_owned(),
+        client_token: token(tokens::standing_admin(known))?,
+        join_token: token(tokens::standing_join(known))?,
+        cluster,
+    })
+}
+
+/// Writes the files of the tokens.
+pub(crate) fn write_tokens(dir: &Path, ready: &Ready) -> Result<(), ManagerError> {
+    write_token(dir, CLIENT_TOKEN, &ready.client_token)?;
+    write_token(dir, JOIN_TOKEN, &ready.join_token)
 }
 
 /// A state whose new term has begun.
@@ -347,9 +394,12 @@ struct Opened {
     sessions: Vec<(LockSession, ClientId)>,
 }
 
-fn open_state(db: &Db, speak_ms: u64) -> Result<Opened, Refusal> {
+fn open_state(db: &Db, speak_ms: u64, own_etcd: Option<&OwnEtcd>) -> Result<Opened, Refusal> {
     db.write(|tx| {
         let older = tx.number("older")? != 0;
+        if own_etcd.is_some_and(|own| own.restored.load(Ordering::Acquire)) {
+            tx.set(key::meta("restored"), &1u64);
+        }
         let restored = tx.number("restored")? != 0;
         let later_ms = if restored { RESTORED_LATER_MS } else { 0 };
         let clock = ManagerClock::begin_later(tx.number("time")?, later_ms, speak_ms);
@@ -375,7 +425,7 @@ fn open_state(db: &Db, speak_ms: u64) -> Result<Opened, Refusal> {
                 fresh
             }
         };
-        let authority = trust::on_record(tx)?;
+        let authority = trust::on_record(tx, own_etcd.map(|own| &own.authority))?;
         let drawn = Drawn {
             ids: [(); 2].map(|()| u64::from_le_bytes(random()).max(1)),
             secrets: [(); 2].map(|()| Key::new(random())),
@@ -407,6 +457,9 @@ fn refuse_without_state(dir: &Path) -> Result<(), ManagerError> {
     let failed = |source| ManagerError::File { path: dir.to_owned(), source };
     if fs::metadata(dir.join(STATE_FILE)).is_ok_and(|found| found.len() > 0) {
         return Ok(());
+    }
+    if dir.join(etcd::STATE_FILE).exists() {
+        return Err(ManagerError::OnEtcd { dir: dir.to_owned() });
     }
     let mut strange = None;
     for entry in fs::read_dir(dir).map_err(failed)? {

@@ -31,6 +31,7 @@ use crate::files::lapses::end_lease_alone;
 use crate::files::receipts;
 use crate::jobs::{Again, Ended, Job, NotBefore, Start, Tasks, run_all};
 use crate::leading::{ROUND, pause};
+use crate::own_etcd::tend::{SnapshotEtcd, TendEtcd};
 use crate::rates::tend::TendRates;
 use crate::restore::compare::Compare;
 use crate::restore::retake::Retake;
@@ -77,7 +78,11 @@ pub async fn sweep(core: Arc<Core>) {
         Start::of::<KeepNames>(),
         Start::of::<Schedules>(),
     ];
-    run_all(core, JOBS).await;
+    const OF_OWN_ETCD: &[Start] = &[Start::of::<TendEtcd>(), Start::of::<SnapshotEtcd>()];
+    if core.own_etcd.is_none() {
+        return run_all(core, JOBS).await;
+    }
+    tokio::join!(run_all(Arc::clone(&core), JOBS), run_all(core, OF_OWN_ETCD));
 }
 
 /// Stores the next bound of time, if it is due.

@@ -8,6 +8,7 @@ pub mod filling_rows;
 pub mod frozen;
 pub mod inodes;
 pub mod kv;
+pub mod log;
 pub mod memory;
 pub mod numbers;
 pub mod past;

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use braid_client::Client;
 use braid_client::Name;
 use braid_client::NameError;
-use braid_client::cluster::{self, CLUSTER_FILE, ClusterFile, ClusterFileError, NoManager};
-use braid_wire::token::BadToken;
+use braid_client::cluster::{self, BadClusterFile, CLUSTER_FILE, ClusterFile, ClusterFileError, NoManager};
 
 use crate::store::BraidStore;
 
@@ -47,13 +46,13 @@ pub enum BuildError {
         /// The directory that was searched.
         place: PathBuf,
     },
-    /// The file's token is not a valid token.
-    #[error("read the cluster's token: {0}")]
-    Token(#[from] BadToken),
+    /// The file's token is none, or its managers' addresses are.
+    #[error("read the cluster's file: {0}")]
+    Content(#[from] BadClusterFile),
     /// The manager does not answer.
     #[error("connect to the manager at {address}: {source}")]
     NoManager {
-        /// Network address of the manager, `host:port`.
+        /// Network addresses of the managers, `host:port`, with commas between.
         address: String,
         /// The reason why the manager could not be reached.
         source: NoManager,

@@ -119,7 +119,7 @@ impl Client {
             return Err(Failure::new(libc::ENOENT, message).at(place.into_os_string()).into());
         };
         let config = cluster.config().map_err(|error| {
-            Failure::new(libc::EACCES, format!("read the cluster's token: {error}"))
+            Failure::new(libc::EACCES, format!("read the cluster's file: {error}"))
                 .at(place.clone().into_os_string())
         })?;
         let session = Mutex::new(Session::new(&cluster, &config));
@@ -164,7 +164,8 @@ impl Client {
         let session = self.session();
         run(py, how, async move {
             let client = session.client().await?;
-            Ok(Cluster::new(&client.config().manager, client.status().await?))
+            let status = client.status().await?;
+            Ok(Cluster::new(&client.config().managers.leading(), status))
         })
     }
 

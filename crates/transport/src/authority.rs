@@ -3,12 +3,14 @@
 //! The CA is a key of Ed25519 and a certificate that it signed itself. Peers know it by the SHA-256 of that
 //! certificate ([`Authority::pin`]) and by nothing else, so it carries no name and never expires. A manager's
 //! certificate lasts [`CERTIFICATE_S`], with a key of its own that is never stored; a new one is made when
-//! half of that time is over ([`is_due`]). Nothing here reads a clock: the time is handed in, in seconds
-//! since 1970.
+//! half of that time is over ([`is_due`]). The etcd that holds the managers' state has certificates of the same
+//! CA, one for each use ([`EtcdUse`]), so that none of them passes for another. Nothing here reads a clock: the
+//! time is handed in, in seconds since 1970.
 
 use std::fmt;
 use std::time::Duration;
 
+use braid_wire::base64;
 use braid_wire::capability::Key;
 use braid_wire::token::{Pin, pin_of};
 use rcgen::{
@@ -22,6 +24,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 pub(crate) const MANAGER_NAME: &str = "manager.braid";
 /// Time for which a manager's certificate is valid, in seconds: 7 days.
 pub const CERTIFICATE_S: u64 = 7 * 24 * 3600;
+/// Latest time of a certificate: a clock beyond the year 9999 has no certificate's form.
+const CLOCK_MAX_S: u64 = 253_000_000_000;
 /// The bytes before the 32 of an Ed25519 key in PKCS #8 (RFC 8410, section 7).
 const PKCS8_HEAD: [u8; 16] =
     [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
@@ -36,6 +40,40 @@ pub struct Authority {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the certificate authority on record cannot be used: {0}")]
 pub struct BadAuthority(String);
+
+/// Time for which a certificate of etcd is valid, in seconds: ten years. The host makes it anew at each start,
+/// and each day. It has the CA's key itself, so a shorter time would protect nothing; and etcd must start after
+/// any time for which all managers were switched off.
+pub const ETCD_CERTIFICATE_S: u64 = 3650 * 24 * 3600;
+/// Time before now from which a certificate of etcd is valid: etcd tolerates no difference of clocks.
+const ETCD_BEFORE_S: u64 = 24 * 3600;
+
+/// The common name of the certificates by which members of etcd know each other.
+pub const ETCD_PEER_NAME: &str = "Braid etcd peer";
+
+/// The use of a certificate of etcd.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EtcdUse {
+    /// Between etcd's members, in both directions.
+    Peer,
+    /// Of a member, to managers.
+    Server,
+    /// Of a manager, to etcd's members.
+    Client,
+}
+
+impl EtcdUse {
+    /// All uses.
+    pub const ALL: [EtcdUse; 3] = [EtcdUse::Peer, EtcdUse::Server, EtcdUse::Client];
+}
+
+/// A certificate and its key, as texts in PEM.
+pub struct PemPair {
+    /// The certificate.
+    pub certificate: String,
+    /// Its secret key, in PKCS #8.
+    pub key: String,
+}
 
 /// A certificate of a manager, the CA's after it, and its key.
 pub(crate) struct Issued {
@@ -69,6 +107,22 @@ impl Authority {
     /// The hash by which peers know the CA.
     pub fn pin(&self) -> Pin {
         pin_of(&self.certificate)
+    }
+
+    /// The CA's certificate, in PEM.
+    pub fn certificate_pem(&self) -> String {
+        pem("CERTIFICATE", &self.certificate)
+    }
+
+    /// A certificate of etcd for a host with these names and addresses, valid around `now_s`. Managers' own are
+    /// for no host: etcd compares a name in them with the address that a connection comes from.
+    pub fn issue_for_etcd(&self, of: EtcdUse, hosts: &[String], now_s: u64) -> Result<PemPair, BadAuthority> {
+        let bad = |error: rcgen::Error| BadAuthority(error.to_string());
+        let pair = KeyPair::generate_for(&PKCS_ED25519).map_err(bad)?;
+        let params = etcd_params(of, hosts, now_s).map_err(bad)?;
+        let certificate = params.signed_by(&pair, &self.issuer).map_err(bad)?;
+        let key = pem("PRIVATE KEY", &pair.serialize_der());
+        Ok(PemPair { certificate: pem("CERTIFICATE", certificate.der()), key })
     }
 
     /// A certificate for a manager, valid from `now_s` on.
@@ -112,15 +166,49 @@ fn authority_params() -> CertificateParams {
     params
 }
 
-fn manager_params(now_s: u64) -> CertificateParams {
+fn etcd_params(of: EtcdUse, hosts: &[String], now_s: u64) -> Result<CertificateParams, rcgen::Error> {
+    let hosts = if of == EtcdUse::Client { Vec::new() } else { hosts.to_vec() };
+    let mut params = CertificateParams::new(hosts)?;
+    params.distinguished_name = named(match of {
+        EtcdUse::Peer => ETCD_PEER_NAME,
+        EtcdUse::Server => "Braid etcd",
+        EtcdUse::Client => "Braid manager of etcd",
+    });
+    let now_s = now_s.min(CLOCK_MAX_S);
+    set_valid(&mut params, now_s.saturating_sub(ETCD_BEFORE_S), now_s + ETCD_CERTIFICATE_S);
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = match of {
+        EtcdUse::Peer => vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth],
+        EtcdUse::Server => vec![ExtendedKeyUsagePurpose::ServerAuth],
+        EtcdUse::Client => vec![ExtendedKeyUsagePurpose::ClientAuth],
+    };
+    Ok(params)
+}
+
+/// Sets the time for which a certificate is valid, in seconds since 1970.
+fn set_valid(params: &mut CertificateParams, from_s: u64, until_s: u64) {
     let at = |seconds| date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds);
-    // A clock beyond the year 9999 has no certificate's form.
-    let now_s = now_s.min(253_000_000_000);
+    params.not_before = at(from_s);
+    params.not_after = at(until_s);
+}
+
+/// Bytes in PEM (RFC 7468).
+fn pem(label: &str, der: &[u8]) -> String {
+    let text = base64::encode(der);
+    let mut lines = format!("-----BEGIN {label}-----\n");
+    for line in text.as_bytes().chunks(64) {
+        lines.extend(line.iter().map(|letter| char::from(*letter)));
+        lines.push('\n');
+    }
+    lines + &format!("-----END {label}-----\n")
+}
+
+fn manager_params(now_s: u64) -> CertificateParams {
+    let now_s = now_s.min(CLOCK_MAX_S);
     let mut params =
         CertificateParams::new([MANAGER_NAME.to_owned()]).expect("the name is one of the domain system");
     params.distinguished_name = named("Braid manager");
-    params.not_before = at(now_s);
-    params.not_after = at(now_s + CERTIFICATE_S);
+    set_valid(&mut params, now_s, now_s + CERTIFICATE_S);
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     params
@@ -166,5 +254,22 @@ mod tests {
         for now_s in [0, u64::MAX] {
             assert_eq!(authority.issue(now_s).chain.len(), 2);
         }
+    }
+
+    #[test]
+    fn a_certificate_of_etcd_is_for_its_use_and_hosts_only() {
+        let authority = Authority::make(&Key::new([7; 32]));
+        let hosts = ["10.77.0.1".to_owned(), "a.example".to_owned()];
+        let der = |of| etcd_params(of, &hosts, 1_000_000_000).unwrap();
+        assert_eq!(der(EtcdUse::Client).subject_alt_names.len(), 0);
+        assert_eq!(der(EtcdUse::Server).subject_alt_names.len(), 2);
+        assert_eq!(der(EtcdUse::Server).extended_key_usages, [ExtendedKeyUsagePurpose::ServerAuth]);
+        assert_eq!(der(EtcdUse::Client).extended_key_usages, [ExtendedKeyUsagePurpose::ClientAuth]);
+        for of in EtcdUse::ALL {
+            let pair = authority.issue_for_etcd(of, &hosts, u64::MAX).unwrap();
+            assert!(pair.certificate.starts_with("-----BEGIN CERTIFICATE-----\nM"), "{}", pair.certificate);
+            assert!(pair.key.ends_with("\n-----END PRIVATE KEY-----\n"));
+        }
+        assert!(authority.issue_for_etcd(EtcdUse::Peer, &["a b\u{e4}".to_owned()], 0).is_err());
     }
 }

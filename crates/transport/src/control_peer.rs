@@ -54,7 +54,8 @@ pub struct ControlPeer {
 impl ControlPeer {
     /// Sends Hello, begins TLS with the certificate of `identity`, and has the peer prove that it knows the
     /// secret, which `secret_of` looks up for its standing and drive. `hello.challenge` must be fresh: see
-    /// [`crate::challenge`]. `head` gives each reply's term and time.
+    /// [`crate::challenge`]. `managers` is the list that the peer is told. `head` gives each reply's term and
+    /// time.
     ///
     /// An authenticated peer gets its slot from `place_for`, which may refuse.
     ///
@@ -63,6 +64,7 @@ impl ControlPeer {
         stream: Stream,
         identity: &ServerIdentity,
         hello: &Hello,
+        managers: Vec<String>,
         head: impl Fn() -> ControlHead,
         secret_of: impl FnOnce(&Authenticate) -> std::result::Result<Key, Refusal>,
         place_for: impl FnOnce(&Authenticate) -> std::result::Result<ConnectionSlot, Refusal>,
@@ -96,8 +98,8 @@ impl ControlPeer {
                 let proof = Token::manager_proof(&secret, &binding, &nonce);
                 let mut peer =
                     ControlPeer { sender, receiver, standing, drive, token, key, binding, nonce, secret };
-                peer.reply(header.request, &head(), &Welcome { cluster: hello.cluster, proof }.into())
-                    .await?;
+                let welcome = Welcome { cluster: hello.cluster, proof, managers };
+                peer.reply(header.request, &head(), &welcome.into()).await?;
                 Ok(peer)
             }
             Err(refusal) => {

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use braid_layout::{ClusterId, DriveId, TokenId};
 use braid_wire::Wire;
 use braid_wire::capability::{Binding, Challenge, Key, mac_equal};
-use braid_wire::control::{Authenticate, ControlHead, ControlReply, ControlRequest, RequestHead};
+use braid_wire::control::{
+    Authenticate, ControlHead, ControlReply, ControlRequest, RequestHead, managers_mark,
+};
 use braid_wire::data::PeerRole;
 use braid_wire::token::{Pin, Standing, Token};
 
@@ -142,6 +144,8 @@ pub struct ControlSession {
     nonce: Challenge,
     head: ControlHead,
     request: u64,
+    /// The list of managers that this one told; empty: it is the only one.
+    told: Vec<String>,
 }
 
 impl ControlSession {
@@ -162,15 +166,24 @@ impl ControlSession {
         let binding = secured.binding(&hello);
         let Secured { sender, receiver, .. } = secured;
         let nonce = hello::challenge();
-        let head = ControlHead { term: 0, now_ms: 0 };
-        let mut session =
-            ControlSession { sender, receiver, limits: *limits, binding, nonce, head, request: 0 };
+        let head = ControlHead { term: 0, now_ms: 0, managers: 0 };
+        let mut session = ControlSession {
+            sender,
+            receiver,
+            limits: *limits,
+            binding,
+            nonce,
+            head,
+            request: 0,
+            told: vec![],
+        };
         let proof = Token::asker_proof(&secret, &binding, &nonce, standing, drive);
         match session.call(&Authenticate { standing, drive, key, token, nonce, proof }.into()).await? {
             ControlReply::Welcome(welcome) => {
                 let expected = Token::manager_proof(&secret, &binding, &nonce);
                 if welcome.cluster == hello.cluster && mac_equal(&expected, &welcome.proof) {
                     let _ = known.0.set(hello.cluster); // or it is known already
+                    session.told = welcome.managers;
                     return Ok(session);
                 }
                 Err(TransportError::Forged { address: address.to_owned(), what: "welcome" })
@@ -225,6 +238,17 @@ impl ControlSession {
     /// The manager's term and time as given in its last reply.
     pub fn head(&self) -> &ControlHead {
         &self.head
+    }
+
+    /// The list of managers that this one told, the leader first; empty: it is the only one.
+    pub fn told(&self) -> &[String] {
+        &self.told
+    }
+
+    /// Returns true if the list of managers has changed since the session began: a new session tells the new
+    /// one.
+    pub fn is_outdated(&self) -> bool {
+        self.head.managers != managers_mark(&self.told)
     }
 
     /// The connection's binding. With the nonce it gives a joining drive's master key.

@@ -50,7 +50,12 @@ pub(crate) async fn take(
     };
     let decode = |source| TransportError::Decode { address: address.clone(), source };
     if header.kind == HELLO_REFUSED {
-        return Err(TransportError::Refusal(Refusal::from_bytes(&body).map_err(decode)?));
+        let refusal = Refusal::from_bytes(&body).map_err(decode)?;
+        if !matches!(refusal.reason, Reason::Busy | Reason::Closing | Reason::NotLeading) {
+            let what = format!("refusal ({}) before its Hello", refusal.detail);
+            return Err(TransportError::Unexpected { address, what });
+        }
+        return Err(TransportError::Refusal(refusal));
     }
     if header.kind != HELLO || header.payload_bytes > 0 {
         let what = format!("frame of kind {:#06x} instead of a Hello", header.kind);

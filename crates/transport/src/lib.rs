@@ -35,6 +35,7 @@ mod hello;
 pub mod host;
 mod limits;
 mod losses;
+mod managers;
 mod net;
 pub mod process;
 mod receiver;
@@ -45,7 +46,9 @@ mod slots;
 mod stream;
 mod tls;
 
-pub use authority::{Authority, BadAuthority, CERTIFICATE_S};
+pub use authority::{
+    Authority, BadAuthority, CERTIFICATE_S, ETCD_CERTIFICATE_S, ETCD_PEER_NAME, EtcdUse, PemPair,
+};
 pub use bodies::STRANGER_BODY_BYTES_MAX;
 pub use control_peer::{Asked, ControlPeer};
 pub use control_session::{ControlSession, Credentials, KnownCluster};
@@ -55,6 +58,7 @@ pub use drive_session::{Answer, Answers, Asker, DriveSession, NEXT_RAIL};
 pub use error::{Mismatch, PinText, Result, TransportError};
 pub use hello::challenge;
 pub use limits::Limits;
+pub use managers::{BadManagers, MANAGERS_MAX, Managers};
 pub use receiver::Receiver;
 pub use seldom::Seldom;
 pub use sender::{FilePiece, Sender};

@@ -14,6 +14,7 @@
 pub mod codec;
 pub mod addresses;
 pub mod authorise;
+pub mod base64;
 pub mod capability;
 pub mod checksum;
 pub mod control;

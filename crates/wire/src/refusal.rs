@@ -95,7 +95,8 @@ choice! {
         NoDrive = 53,
         /// The peer belongs to another cluster.
         OtherCluster = 54,
-        /// The manager that was asked does not lead, or its state is not open yet.
+        /// The manager that was asked does not lead, or its state is not open yet: ask the manager that the
+        /// refusal names as the leader, or another one of the list, or wait.
         NotLeading = 55,
         /// The drive is in use.
         DriveInUse = 56,
@@ -140,6 +141,9 @@ record! {
         /// Time after which the asker may ask again, in milliseconds. The asker keeps to pauses of about
         /// this length, without growing them. 0: the refusing peer does not know when.
         again_ms: u32,
+        /// Address of the manager that leads, in a refusal with [`Reason::NotLeading`] by a manager that
+        /// stands by and knows the leader; else empty.
+        leader: String,
     }
 }
 
@@ -161,7 +165,20 @@ impl Reason {
 impl Refusal {
     /// Creates a refusal with this detail and no time to ask again.
     pub fn new(reason: Reason, detail: impl Into<String>) -> Refusal {
-        Refusal { reason, detail: detail.into(), again_ms: 0 }
+        Refusal { reason, detail: detail.into(), again_ms: 0, leader: String::new() }
+    }
+
+    /// Creates the refusal of a manager that stands by, or led before. `leader`: address of the manager that
+    /// leads; empty: not known yet.
+    pub fn standing_by(leader: impl Into<String>) -> Refusal {
+        let leader = leader.into();
+        let detail = match leader.as_str() {
+            "" => {
+                "this manager stands by, and no other leads yet: try again soon, or ask the others".to_owned()
+            }
+            leader => format!("this manager stands by: {leader} leads, so ask there"),
+        };
+        Refusal { leader, ..Refusal::new(Reason::NotLeading, detail) }
     }
 
     /// Adds the time after which the asker may ask again, in milliseconds.

@@ -1,6 +1,6 @@
 //! Tokens: how clients and drives prove to the manager that they belong to the cluster.
 //!
-//! A token is text: `braid1.ROLE.CA.ID.SECRET.EXPIRY`. ROLE is `admin`, `client` or `drive`; CA 64 hex
+//! A token is text: `braid1.ROLE.CA.ID.SECRET.EXPIRY`. ROLE is `admin`, `client`, `drive` or `manager`; CA 64 hex
 //! digits, the [`Pin`] by which the manager is known before anything is sent to it; ID 16 and SECRET 64 hex
 //! digits; EXPIRY a decimal number, the seconds since 1970 at which the token ends, 0 for never. The manager
 //! goes by its own record of the token: role and expiry stand in the text for people, and for programs that
@@ -27,6 +27,8 @@ choice! {
         Join = 2,
         /// A drive that has joined.
         Drive = 3,
+        /// A host that becomes one of the cluster's managers.
+        Manager = 4,
     }
 }
 
@@ -39,6 +41,8 @@ choice! {
         Client = 2,
         /// To join as a drive, and nothing else.
         Drive = 3,
+        /// To join as a manager, and nothing else.
+        Manager = 4,
     }
 }
 
@@ -49,6 +53,7 @@ impl TokenRole {
             TokenRole::Admin => "admin",
             TokenRole::Client => "client",
             TokenRole::Drive => "drive",
+            TokenRole::Manager => "manager",
         }
     }
 
@@ -62,6 +67,7 @@ impl TokenRole {
         match self {
             TokenRole::Admin | TokenRole::Client => Standing::Client,
             TokenRole::Drive => Standing::Join,
+            TokenRole::Manager => Standing::Manager,
         }
     }
 }
@@ -93,8 +99,8 @@ pub struct Token {
 /// The error for text that is not a token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "not a token: it must look like braid1.ROLE.CA.ID.SECRET.EXPIRY, with ROLE admin, client or drive (braid token \
-     new makes one)"
+    "not a token: it must look like braid1.ROLE.CA.ID.SECRET.EXPIRY, with ROLE admin, client, drive or manager (braid \
+     token new makes one)"
 )]
 pub struct BadToken;
 

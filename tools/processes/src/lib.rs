@@ -1,5 +1,7 @@
 //! Processes that tests start: commands with their results, signals, and the states of others.
 
+pub mod etcd;
+
 use std::fs;
 use std::process::{Child, Command, Output, Stdio};
 

@@ -2,6 +2,7 @@
 //! here, before anything is touched.
 
 mod bench;
+mod cluster;
 mod disk_model;
 mod files;
 mod keys;
@@ -19,7 +20,7 @@ use std::ffi::OsString;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use braid_client::cluster;
+use braid_client::cluster as cluster_file;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
@@ -27,6 +28,7 @@ use crate::output::exit;
 use crate::output::size;
 
 pub(crate) use bench::{Bench, Qualify};
+pub(crate) use cluster::{ClusterCommand, ClusterInit, ClusterJoin, ClusterRestore, ETCD_PORT, Hosting};
 pub(crate) use files::{Cat, Chmod, Chown, Cp, Ln, Ls, Mkdir, Mv, Rm, Stat, Touch, Truncate};
 pub(crate) use keys::{KeyRevoke, KeyRotate, Keys};
 pub(crate) use quota::{Quota, QuotaOf};
@@ -64,7 +66,7 @@ pub(crate) struct Cli {
 impl Cli {
     /// The cluster that the command line names, else the environment.
     pub(crate) fn cluster(&self) -> Option<PathBuf> {
-        self.cluster.clone().or_else(cluster::from_environment)
+        self.cluster.clone().or_else(cluster_file::from_environment)
     }
 }
 
@@ -290,6 +292,9 @@ Examples:
     /// Serve a manager
     #[command(subcommand)]
     Manager(Manager),
+    /// Begin a cluster with several managers, join one, restore one, and list its managers
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
     /// Demonstrate everything: copy files in and out, kill a drive, work degraded, rebuild, and compare every
     /// copy
     #[command(

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use braid_drive::Sending;
+use braid_manager::EtcdConfig;
 use braid_sim::units::Rate;
 use braid_store::disk::modelled::Device;
 use clap::{Args, Subcommand, ValueEnum};
@@ -274,8 +275,10 @@ impl DriveOptions {
 pub(crate) enum Manager {
     /// Serve a manager in the foreground, until SIGTERM or Ctrl-C
     #[command(
-        after_help = "The manager writes its tokens and a cluster.toml into its directory. Its cluster.toml is for admins, and `braid token new` makes those of others; join.token is for machines that add drives. Its directory remembers --listen with --advertise and --lost-after. Flags may be in a file instead: `lost-after = 600`.\n\nExample:\n  \
-        braid manager serve --dir /var/lib/braid --listen 0.0.0.0:7400 --advertise host-a:7400"
+        after_help = "The manager writes its tokens and a cluster.toml into its directory. Its cluster.toml is for admins, and `braid token new` makes those of others; join.token is for machines that add drives. Its directory remembers --listen with --advertise, --lost-after and --state. Flags may be in a file instead: `lost-after = 600`.\n\nWith --state several managers share one state in etcd: one leads, the others stand by and follow it, each in a directory of its own.\n\nExamples:\n  \
+        braid manager serve --dir /var/lib/braid --listen 0.0.0.0:7400 --advertise host-a:7400\n  \
+        braid manager serve --dir /var/lib/braid --listen 0.0.0.0:7400 --advertise host-a:7400 \\\n      \
+        --state etcd://host-a:2379,host-b:2379,host-c:2379 --etcd-ca ca.pem --etcd-certificate a.pem --etcd-key a.key"
     )]
     Serve(ManagerServe),
     /// Write a backup of a running manager's state, on its machine
@@ -312,6 +315,16 @@ pub(crate) enum Manager {
     Rebuild(ManagerRebuild),
     /// After a restore: free the stored objects that belong to no file
     FreeUnnamed,
+    /// Take a manager that is lost out of a cluster of several, and print the command for a host in its place
+    #[command(
+        after_help = "It is refused while that manager answers, and if those that are left and answer would be no majority: start others first. What the lost manager has on its disk counts for nothing from then on. Without a majority there is `braid cluster restore`.\n\nExample:\n  \
+        braid manager replace 10.77.0.3"
+    )]
+    Replace {
+        /// The lost manager's address, or its host, as `braid cluster ls` names it
+        #[arg(value_name = "OLD")]
+        old: String,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -351,6 +364,19 @@ pub(crate) struct ManagerServe {
     /// for never
     #[arg(long, default_value_t = braid_manager::LOST_AFTER_MS / 1000, value_name = "SECONDS")]
     pub(crate) lost_after: u64,
+    /// Where the state is, if several managers share it: the members of an etcd, as etcd://H1:2379,H2:2379,...
+    /// or with a prefix for the cluster's keys, etcd://H1:2379/PREFIX [default: in --dir]
+    #[arg(long, value_parser = EtcdConfig::of_state, value_name = "STATE")]
+    pub(crate) state: Option<EtcdConfig>,
+    /// The certificate of the CA of etcd's certificates, in PEM; without it etcd must be on this machine
+    #[arg(long, value_name = "FILE")]
+    pub(crate) etcd_ca: Option<PathBuf>,
+    /// The certificate by which this manager proves itself to etcd, in PEM
+    #[arg(long, value_name = "FILE")]
+    pub(crate) etcd_certificate: Option<PathBuf>,
+    /// The key of that certificate, in PEM
+    #[arg(long, value_name = "FILE")]
+    pub(crate) etcd_key: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) configured: Configured,
     #[command(flatten)]

@@ -61,6 +61,8 @@ pub(crate) enum Role {
     Client,
     /// To join as a drive, once
     Drive,
+    /// To join as a manager, once
+    Manager,
 }
 
 /// Seconds of a time such as `30d`.

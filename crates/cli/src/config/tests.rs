@@ -71,8 +71,14 @@ fn what_is_wrong_is_named_with_its_line() {
 fn sample(keys: &keys::Keys, arg: &Arg) -> String {
     let choices = arg.get_possible_values();
     let choices = choices.iter().map(|choice| format!("\"{}\"", choice.get_name()));
-    let usual =
-        ["true", "7", "\"10Gbit/s\"", "\"a:1\"", "\"flash,iops=20000,read=1GB/s,write=500MB/s,sync=100us\""];
+    let usual = [
+        "true",
+        "7",
+        "\"10Gbit/s\"",
+        "\"a:1\"",
+        "\"etcd://a:1\"",
+        "\"flash,iops=20000,read=1GB/s,write=500MB/s,sync=100us\"",
+    ];
     let name = keys::name_of(arg);
     let mut all = choices.chain(usual.map(str::to_owned));
     all.find(|value| keys.parse(Path::new("x"), &format!("{name} = {value}\n")).is_ok())

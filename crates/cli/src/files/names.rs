@@ -8,7 +8,6 @@ use braid_client::Name;
 use serde::Serialize;
 
 use crate::files::beneath::LocalPath;
-use crate::output::base64;
 use crate::output::exit::Failure;
 use crate::output::report::show_name;
 
@@ -127,9 +126,10 @@ impl Text {
     pub(crate) fn new(bytes: &[u8]) -> Text {
         match std::str::from_utf8(bytes) {
             Ok(text) => Text { text: text.to_owned(), bytes: None },
-            Err(_) => {
-                Text { text: String::from_utf8_lossy(bytes).into_owned(), bytes: Some(base64::encode(bytes)) }
-            }
+            Err(_) => Text {
+                text: String::from_utf8_lossy(bytes).into_owned(),
+                bytes: Some(braid_wire::base64::encode(bytes)),
+            },
         }
     }
 }

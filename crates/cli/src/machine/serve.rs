@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use braid_client::cluster::environment;
+use braid_manager::{EtcdConfig, Ready};
 use braid_wire::token::{BadToken, Token};
 use tokio::sync::oneshot;
 
@@ -12,7 +13,9 @@ use crate::args::{DriveServe, ManagerServe, Supervised};
 use crate::config::told::Told;
 use crate::machine::address;
 use crate::machine::cluster_dir::{CLUSTER_FILE, ClusterFile, write_cluster_file};
+use crate::machine::etcd::{Host, Patience};
 use crate::machine::held::HeldDirectory;
+use crate::machine::hosting::VOTE;
 use crate::machine::process::PidRecord;
 use crate::output::exit::{Doing, Exit, Failure};
 use crate::output::interrupt::{Interrupts, Of};
@@ -22,28 +25,122 @@ use crate::output::report::complain;
 pub(crate) async fn manager(serve: ManagerServe, told: &Told) -> Result<(), Failure> {
     check_manager(&serve).await?;
     told.log();
+    if let Some(host) = Host::of(&serve.dir)? {
+        if serve.state.is_some() {
+            let why = "its directory has an etcd of its own, which braid starts";
+            return Err(Failure::usage("serve the manager", why).remedy("leave --state out"));
+        }
+        return with_etcd(serve, told, host, Patience::Ever, async |_: &Ready, _: &str| Ok(())).await;
+    }
     let stop = Stop::new(&serve.supervised)?;
-    let what = || format!("serve the manager in {}", serve.dir.display());
+    let mut config = config_of(&serve);
+    config.etcd = etcd(&serve)?;
+    let after = async |_: &Ready, _: &str| Ok(());
+    serve_manager(config, &serve, told, stop.wait(), after).await
+}
+
+/// Serves a manager with the etcd beside it. `after` is run once it serves.
+pub(crate) async fn with_etcd(
+    serve: ManagerServe,
+    told: &Told,
+    mut host: Host,
+    patience: Patience,
+    after: impl AsyncFnOnce(&Ready, &str) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut stopped = tokio::spawn(Stop::new(&serve.supervised)?.wait());
+    let etcd = host.start()?;
+    let starting = async {
+        if host.member.joined && patience != Patience::Ever {
+            host.until_votes(VOTE).await?;
+        }
+        host.until_answers(&etcd, patience).await
+    };
+    let started = tokio::select! {
+        started = starting => started.map(|()| true),
+        _ = &mut stopped => Ok(false),
+    };
+    let ended = match started {
+        Ok(true) => {
+            let mut config = config_of(&serve);
+            config.advertise = Some(host.member.name.clone());
+            config.etcd = Some(host.etcd_config());
+            config.own_etcd = Some(host.own_etcd());
+            let stopping = async { drop(stopped.await) };
+            let noting = async |ready: &Ready, address: &str| {
+                host.tell_managers()?;
+                after(ready, address).await?;
+                host.follow().await;
+                Ok(())
+            };
+            serve_manager(config, &serve, told, stopping, noting).await
+        }
+        Ok(false) => Ok(()),
+        Err(failure) => Err(failure),
+    };
+    // After the manager, which writes its last changes to it.
+    etcd.stop().await;
+    ended
+}
+
+fn config_of(serve: &ManagerServe) -> braid_manager::Config {
     let mut config = braid_manager::Config::new(&serve.dir, &serve.listen);
     config.lost_after_ms = serve.lost_after.saturating_mul(1000);
+    config.advertise = serve.advertise.clone();
+    config
+}
+
+/// Serves a manager until `stop`. `after` is run once it serves; if it fails, the manager ends.
+async fn serve_manager(
+    config: braid_manager::Config,
+    serve: &ManagerServe,
+    told: &Told,
+    stop: impl Future<Output = ()>,
+    after: impl AsyncFnOnce(&Ready, &str) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let what = || format!("serve the manager in {}", serve.dir.display());
     let (ready, is_ready) = oneshot::channel();
-    let running = braid_manager::run(config, ready, stop.wait());
+    let running = braid_manager::run(config, ready, stop);
     let announcing = async {
-        let Ok(ready) = is_ready.await else { return Ok(()) };
+        let Ok(ready) = is_ready.await else { return std::future::pending().await };
         end_without(&serve.dir, what())?;
         let address = serve.advertise.clone().unwrap_or_else(|| ready.address.clone());
-        let cluster =
-            ClusterFile { manager: address, token: ready.client_token.to_string(), drives: Vec::new() };
+        let token = ready.client_token.to_string();
+        let cluster = ClusterFile { manager: address.clone(), token, drives: Vec::new() };
         write_cluster_file(&serve.dir.join(CLUSTER_FILE), &cluster)?;
         told.remember();
-        announce(&ready.address, &serve.supervised)
+        announce(&ready.address, &serve.supervised)?;
+        after(&ready, &address).await?;
+        std::future::pending().await
     };
-    tokio::try_join!(async { running.await.doing(what) }, announcing).map(|_| ())
+    tokio::select! {
+        ended = running => ended.doing(what),
+        failed = announcing => failed,
+    }
 }
 
 /// Says whether a manager can be served so.
 pub(crate) async fn check_manager(serve: &ManagerServe) -> Result<(), Failure> {
-    address::check(&serve.listen, serve.advertise.as_deref()).await
+    address::check(&serve.listen, serve.advertise.as_deref()).await?;
+    etcd(serve).map(drop)
+}
+
+/// The etcd that holds the manager's state, with the files of its TLS.
+fn etcd(serve: &ManagerServe) -> Result<Option<EtcdConfig>, Failure> {
+    let files = [&serve.etcd_ca, &serve.etcd_certificate, &serve.etcd_key];
+    let Some(mut etcd) = serve.state.clone() else {
+        return match files.into_iter().flatten().next() {
+            None => Ok(None),
+            Some(file) => Err(Failure::usage(
+                "serve the manager".to_owned(),
+                format!("{} is for etcd, and the state is in --dir", file.display()),
+            )
+            .remedy("name etcd's members: --state etcd://HOST:PORT,HOST:PORT,...")),
+        };
+    };
+    etcd.ca.clone_from(&serve.etcd_ca);
+    etcd.certificate.clone_from(&serve.etcd_certificate);
+    etcd.key.clone_from(&serve.etcd_key);
+    Ok(Some(etcd))
 }
 
 /// Says whether a drive can be served so.

@@ -1,4 +1,4 @@
-//! `braid manager backup`, `restore` and `free-unnamed`.
+//! `braid manager backup`, `restore`, `free-unnamed` and `replace`, and `braid cluster ls`.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -6,12 +6,14 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use braid_wire::checksum::RunningCrc;
-use braid_wire::control::BackupReply;
+use braid_wire::control::{BackupReply, ManagerRow, MemberRow};
 use serde::Serialize;
 
 use crate::connect;
+use crate::machine::hosting::token_spec;
 use crate::output::exit::{Doing, Exit, Failure};
-use crate::output::report::Report;
+use crate::output::report::{Report, table};
+use crate::output::size;
 
 /// Number of bytes of a backup copied at a time.
 const COPY_BYTES: usize = 1 << 20;
@@ -153,6 +155,95 @@ pub(crate) async fn free_unnamed(cluster: Option<&Path>, report: Report) -> Resu
     report.facts(&serde_json::json!({ "unnamed": "freed" }), |_| {
         "stored objects that belong to no file are freed from now on\n".to_owned()
     })
+}
+
+/// Runs `braid manager replace`.
+pub(crate) async fn replace(old: &str, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
+    let client = connect::cluster(cluster).await?;
+    client.remove_manager(old).await?;
+    let token = client.make_token(token_spec(&format!("for-{old}"))).await?;
+    let manager = client.config().managers.leading();
+    let facts = serde_json::json!({
+        "removed": old,
+        "token": token.to_string(),
+        "manager": manager,
+    });
+    report.facts(&facts, |_| {
+        format!(
+            "{old} is no manager any more. On the host that takes its place, within a day:\n  \
+             braid cluster join {token} --manager {manager} --listen HOST:7400 --dir DIR\n"
+        )
+    })
+}
+
+/// The managers and the members of etcd in `--json`.
+#[derive(Debug, Serialize)]
+struct ClusterFacts {
+    managers: Vec<ManagerFacts>,
+    members: Vec<MemberFacts>,
+}
+
+#[derive(Debug, Serialize)]
+struct ManagerFacts {
+    address: String,
+    leads: bool,
+    /// Time since it was last heard.
+    silent_ms: u64,
+    /// Changes that it has not taken over yet.
+    lag: u64,
+    version: String,
+}
+
+#[derive(Debug, Serialize)]
+struct MemberFacts {
+    name: String,
+    peer: String,
+    healthy: bool,
+    leads: bool,
+    database_bytes: u64,
+    alarms: Vec<String>,
+}
+
+/// Runs `braid cluster ls`.
+pub(crate) async fn list(cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
+    let client = connect::cluster(cluster).await?;
+    let status = connect::status_soon(&client).await?;
+    let manager = |row: ManagerRow| {
+        let ManagerRow { address, leads, silent_ms, lag, version } = row;
+        ManagerFacts { address, leads, silent_ms, lag, version }
+    };
+    let member = |row: MemberRow| {
+        let MemberRow { name, peer, healthy, leads, database_bytes, alarms } = row;
+        MemberFacts { name, peer, healthy, leads, database_bytes, alarms }
+    };
+    let facts = ClusterFacts {
+        managers: status.managers.into_iter().map(manager).collect(),
+        members: status.members.into_iter().map(member).collect(),
+    };
+    report.facts(&facts, show)
+}
+
+fn show(facts: &ClusterFacts) -> String {
+    let managers = facts.managers.iter().map(|manager| {
+        let role = if manager.leads { "leads" } else { "stands by" };
+        let address = manager.address.clone();
+        vec![address, role.to_owned(), manager.lag.to_string(), manager.version.clone()]
+    });
+    let managers = table(&["manager", "role", "lag", "version"], &[2], managers);
+    if facts.members.is_empty() {
+        return managers;
+    }
+    let members = facts.members.iter().map(|member| {
+        let state = match (member.healthy, member.leads) {
+            (false, _) => "does not answer",
+            (true, true) => "leads",
+            (true, false) => "follows",
+        };
+        let alarms = if member.alarms.is_empty() { "-".to_owned() } else { member.alarms.join(", ") };
+        let bytes = size::show(member.database_bytes);
+        vec![member.name.clone(), member.peer.clone(), state.to_owned(), bytes, alarms]
+    });
+    managers + "\n" + &table(&["etcd of", "peer address", "state", "size", "alarms"], &[3], members)
 }
 
 #[cfg(test)]

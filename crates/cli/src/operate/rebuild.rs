@@ -143,9 +143,14 @@ fn open_all(paths: &[PathBuf]) -> Result<Vec<AnyWitness>, Failure> {
 /// Refuses if a manager of the cluster answers at an address that a drive knows.
 async fn refuse_if_it_lives(witnesses: &[AnyWitness], what: &str) -> Result<(), Failure> {
     let mut asked = BTreeSet::new();
-    for witness in witnesses {
-        let Some(address) = witness.manager().map(str::to_owned) else { continue };
-        if !asked.insert(address.clone()) {
+    let addresses_of = |witness: &AnyWitness| {
+        let list = witness.manager().unwrap_or_default().split(',');
+        list.map(|address| address.trim().to_owned()).collect::<Vec<_>>()
+    };
+    for (witness, address) in
+        witnesses.iter().flat_map(|of| addresses_of(of).into_iter().map(move |at| (of, at)))
+    {
+        if address.is_empty() || !asked.insert(address.clone()) {
             continue;
         }
         let known = witness.known();

@@ -194,7 +194,7 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
     let client = connect::cluster(cluster).await?;
     let status = status_soon(&client).await?;
     let manager = ManagerFacts {
-        address: client.config().manager.clone(),
+        address: client.config().managers.leading(),
         directory: status.directory.clone(),
         pid: status.pid,
         uptime_ms: status.uptime_ms,

@@ -38,9 +38,9 @@ struct Row {
     /// The volumes for which it is; absent: all.
     volumes: Option<Vec<String>>,
     read_only: bool,
-    /// True if one drive may join with it, and no second one.
+    /// True if one drive or manager may join with it, and no second one.
     single_use: bool,
-    /// The drive that has joined with it.
+    /// The drive that has joined with it, or a number of the manager.
     used_by: Option<String>,
     made_ms: u64,
     /// Seconds since 1970 at which it ends; 0: never.
@@ -80,6 +80,7 @@ async fn new(client: &Client, asked: args::TokenNew, report: Report) -> Result<(
             args::TokenRole::Admin => TokenRole::Admin,
             args::TokenRole::Client => TokenRole::Client,
             args::TokenRole::Drive => TokenRole::Drive,
+            args::TokenRole::Manager => TokenRole::Manager,
         },
         volumes: (!volumes.is_empty()).then_some(volumes),
         read_only: asked.read_only,
@@ -127,10 +128,10 @@ fn begin(path: &Path) -> Result<fs::File, Failure> {
 
 /// The content of a token's file.
 fn content(client: &Client, token: &Token) -> Result<String, Failure> {
-    if token.role == TokenRole::Drive {
+    if matches!(token.role, TokenRole::Drive | TokenRole::Manager) {
         return Ok(format!("{token}\n"));
     }
-    let manager = client.config().manager.clone();
+    let manager = client.config().managers.to_string();
     let cluster = ClusterFile { manager, token: token.to_string(), drives: Vec::new() };
     toml::to_string(&cluster).map_err(io::Error::other).doing(|| "write the token's file".to_owned())
 }
@@ -169,6 +170,7 @@ fn show(rows: &[Row]) -> String {
         let allows = match (row.role, row.read_only) {
             ("drive", _) if row.single_use => "one drive joins".to_owned(),
             ("drive", _) => "drives join".to_owned(),
+            ("manager", _) => "one manager joins".to_owned(),
             (_, true) => format!("{volumes}, read-only"),
             (_, false) => volumes,
         };

@@ -90,6 +90,16 @@ impl From<ManagerError> for Cause {
     }
 }
 
+impl From<TransportError> for Cause {
+    fn from(error: TransportError) -> Cause {
+        let exit = match server_exit(&error) {
+            Exit::Failed => Exit::NoCluster,
+            exit => exit,
+        };
+        Cause::new(exit, error.to_string(), "")
+    }
+}
+
 /// The exit code for an error of a server's connections.
 fn server_exit(error: &TransportError) -> Exit {
     match error {

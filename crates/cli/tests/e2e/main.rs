@@ -17,6 +17,7 @@ mod json;
 mod kill_loop;
 mod layouts;
 mod manager_disk;
+mod managers;
 mod manual;
 mod media;
 mod messages;

@@ -80,6 +80,8 @@ mod tests {
             directory: String::new(),
             notice: String::new(),
             names: NamesState { drives: Vec::new(), wanted: 0, behind_ms: 0, bytes: 0 },
+            managers: Vec::new(),
+            members: Vec::new(),
         };
         let free_bytes = (1_000 + 3 * 3 - 10 + 993) / 3 * 2;
         let expected = Room { bytes: free_bytes + 4 * 5 / 3 * 2, free_bytes, files: 3, has_quota: false };

@@ -82,7 +82,7 @@ impl Control {
         match timeout(after, &mut work).await {
             Ok(done) => done,
             Err(_) => {
-                tell(&self.config.manager);
+                tell(&self.config.managers.leading());
                 work.await
             }
         }
@@ -98,8 +98,10 @@ impl Control {
                     return Ok(());
                 }
                 Err(error) if is_transient(&error) && tries.again().await => {}
+                Err(TransportError::Refusal(refusal)) if is_away(&refusal) && tries.after(&refusal).await => {
+                }
                 Err(TransportError::Refusal(refusal)) => {
-                    let subject = format!("manager at {}", self.config.manager);
+                    let subject = format!("manager at {}", self.config.managers.leading());
                     return Err(Error::Refused { subject, refusal });
                 }
                 Err(error) => return Err(self.unreachable(Arc::new(error))),
@@ -140,9 +142,8 @@ impl Control {
     ) -> Result<ControlReply> {
         let limits = Limits { reply, ..self.config.limits };
         let asked = async {
-            let manager = &self.config.manager;
-            let credentials = self.config.credentials.clone();
-            ControlSession::connect(manager, credentials, &limits).await?.call(request).await
+            let Config { managers, credentials, .. } = &self.config;
+            ControlSession::find(managers, credentials.clone(), &limits).await?.call(request).await
         };
         asked.await.map_err(|error| match error {
             TransportError::Refusal(refusal) => Error::Refused { subject: subject.to_owned(), refusal },
@@ -227,19 +228,14 @@ impl Control {
                     true
                 }
                 Failure::Refused(refusal) => {
-                    matches!(refusal.reason, Reason::NotLeading | Reason::Closing)
-                        || bounds.insists && refusal.reason == Reason::Busy
+                    is_away(refusal) || bounds.insists && refusal.reason == Reason::Busy
                 }
                 Failure::NotSent(error) | Failure::NoAnswer(error) => is_transient(error),
             };
             // The request takes the manager long: it is not sent together with others again.
             together &= !matches!(&failure, Failure::Refused(refusal) if refusal.reason == Reason::Busy);
             let again = match &failure {
-                // The manager named the pause. Turns on a file are short: a client that asked less and less
-                // often would hardly get one.
-                Failure::Refused(Refusal { again_ms: pause @ 1.., .. }) if transient => {
-                    tries.again_in(Duration::from_millis(u64::from(*pause))).await
-                }
+                Failure::Refused(refusal) if transient => tries.after(refusal).await,
                 _ => transient && tries.again().await,
             };
             if again {
@@ -273,8 +269,8 @@ impl Control {
     }
 
     async fn connect(&self) -> std::result::Result<ControlSession, TransportError> {
-        let credentials = self.config.credentials.clone();
-        ControlSession::connect(&self.config.manager, credentials, &self.config.limits).await
+        let Config { managers, credentials, limits, .. } = &self.config;
+        ControlSession::find(managers, credentials.clone(), limits).await
     }
 
     /// Takes over the manager's time from a session that has an answer.
@@ -283,11 +279,11 @@ impl Control {
     }
 
     fn unreachable(&self, source: Arc<TransportError>) -> Error {
-        Error::Manager { address: self.config.manager.clone(), source }
+        Error::Manager { address: self.config.managers.to_string(), source }
     }
 
     fn too_late(&self) -> Failure {
-        let address = self.config.manager.clone();
+        let address = self.config.managers.leading();
         Failure::NoAnswer(Arc::new(TransportError::Timeout { what: "to renew a lease", address }))
     }
 }
@@ -299,6 +295,11 @@ fn told_after(request: &ControlRequest) -> Duration {
         ControlRequest::ReserveRate(_) => WAIT_TOLD_AFTER + Duration::from_millis(ENDED_WAIT_MS),
         _ => WAIT_TOLD_AFTER,
     }
+}
+
+/// Returns true if the manager cannot answer for now, and it or another one will.
+fn is_away(refusal: &Refusal) -> bool {
+    matches!(refusal.reason, Reason::NotLeading | Reason::Closing)
 }
 
 /// Returns true if a later try may succeed: the manager is or went away, or bytes were damaged in transit.

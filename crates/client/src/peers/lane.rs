@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use braid_transport::{ControlSession, TransportError};
-use braid_wire::Refusal;
 use braid_wire::control::{Batch, BatchItem, BatchReply, ControlReply, ControlRequest, RequestHead};
+use braid_wire::{Reason, Refusal};
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::config::Config;
@@ -103,7 +103,7 @@ impl Lane {
         self.waiting.lock().expect("no holder panics").push_back(Waiting { item, answer });
         // The caller that sent the request was dropped before the answer came.
         let lost = |_| {
-            let address = config.manager.clone();
+            let address = config.managers.leading();
             Err(Failure::NoAnswer(Arc::new(TransportError::Closed { address })))
         };
         loop {
@@ -174,7 +174,7 @@ impl Lane {
     }
 
     fn damaged(&self, config: &Config, what: String) -> Failure {
-        Failure::NoAnswer(Arc::new(TransportError::Unexpected { address: config.manager.clone(), what }))
+        Failure::NoAnswer(Arc::new(TransportError::Unexpected { address: config.managers.leading(), what }))
     }
 
     /// Sends one message and receives its answer. The caller has a permit.
@@ -189,8 +189,8 @@ impl Lane {
         let mut session = match idle {
             Some(session) => session,
             None => {
-                let credentials = config.credentials.clone();
-                match ControlSession::connect(&config.manager, credentials, &config.limits).await {
+                let Config { managers, credentials, limits, .. } = config;
+                match ControlSession::find(managers, credentials.clone(), limits).await {
                     Ok(session) => session,
                     Err(TransportError::Refusal(refusal)) => return Err(Failure::Refused(refusal)),
                     Err(error) => return Err(Failure::NotSent(Arc::new(error))),
@@ -202,7 +202,12 @@ impl Lane {
         match answer {
             Err(TransportError::Refusal(refusal)) => {
                 hear(&session);
-                self.keep(session);
+                if refusal.reason == Reason::NotLeading && config.managers.are_several() {
+                    // Another one leads now: the idle sessions are of use no more either.
+                    self.idle.lock().expect("no holder panics").clear();
+                } else {
+                    self.keep(session);
+                }
                 Err(Failure::Refused(refusal))
             }
             Ok(reply) => {
@@ -218,8 +223,11 @@ impl Lane {
         }
     }
 
-    /// Keeps a session for the next request.
+    /// Keeps a session for the next request, unless a new one would tell another list of managers.
     pub(crate) fn keep(&self, session: ControlSession) {
+        if session.is_outdated() {
+            return;
+        }
         let mut idle = self.idle.lock().expect("no holder panics");
         if idle.len() < self.sessions {
             idle.push(session);

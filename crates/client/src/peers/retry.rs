@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use braid_wire::Refusal;
 use tokio::time::Instant;
 
 /// Pause before the second try; each further pause is twice as long.
@@ -50,6 +51,15 @@ impl Tries {
             tokio::time::sleep(pause).await;
         }
         pause.is_some()
+    }
+
+    /// Waits after a refusal: for the pause that it names, if it names one. Turns on a file are short: a client
+    /// that asked less and less often would hardly get one. Returns false if the patience is used up.
+    pub(crate) async fn after(&mut self, refusal: &Refusal) -> bool {
+        match refusal.again_ms {
+            0 => self.again().await,
+            pause => self.again_in(Duration::from_millis(u64::from(pause))).await,
+        }
     }
 
     /// Waits until the next try is due. Returns false if the patience is used up.

@@ -148,7 +148,7 @@ async fn a_handle_that_does_not_know_whether_its_cut_began_acknowledges_nothing_
     put(&direct, &name("f"), small(), &bytes).await;
     let between = Between::start(&cluster.ready.address).await;
     let mut config = cluster.config();
-    config.manager.clone_from(&between.address);
+    config.managers = (&between.address).into();
     config.patience = Duration::from_millis(300);
     let client = Client::connect(config).await.expect("a client");
     let file = client.open(&name("f"), &OpenOptions::new().write(true)).await.expect("open");
@@ -209,7 +209,7 @@ async fn requests_go_on_though_bits_are_flipped_on_their_way() {
     // When nothing gets through, the error says why.
     between.way.flips.store(1, Ordering::SeqCst);
     let mut config = cluster.config();
-    config.manager.clone_from(&between.address);
+    config.managers = (&between.address).into();
     config.patience = Duration::from_secs(1);
     let error = Client::connect(config).await.expect_err("nothing gets through");
     assert!(matches!(error, Error::Manager { .. }) && error.kind() == Kind::Unavailable, "{error}");

@@ -62,7 +62,7 @@ impl Between {
 
     pub(crate) async fn client(&self, cluster: &Cluster) -> Client {
         let mut config = cluster.config();
-        config.manager.clone_from(&self.address);
+        config.managers = (&self.address).into();
         Client::connect(config).await.expect("a client")
     }
 

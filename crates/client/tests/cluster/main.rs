@@ -9,6 +9,7 @@ mod faults;
 mod files;
 mod holes;
 mod keys;
+mod managers;
 mod quotas;
 mod rails;
 mod ranges;

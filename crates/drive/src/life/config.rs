@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use braid_store::Options;
 use braid_store::disk::modelled::Device;
-use braid_transport::Limits;
+use braid_transport::{Limits, Managers};
 use braid_wire::addresses::{BadAddresses, RAILS_MAX};
 use braid_wire::token::Token;
 
@@ -34,7 +34,7 @@ pub struct Config {
     /// The addresses given to others, as many as `listen` has and in its order; empty: those it listens on.
     /// Required when it listens on all addresses of the machine.
     pub advertise: Vec<String>,
-    /// The manager's address; `None`: the one stored by the last start.
+    /// The managers' addresses, with commas between; `None`: those stored by the last start.
     pub manager: Option<String>,
     /// A join token. Required until the drive has joined; afterwards it is checked against the directory's
     /// cluster.
@@ -151,6 +151,11 @@ impl Config {
         }
     }
 
+    /// The managers, if they are told.
+    pub(crate) fn managers(&self) -> Result<Option<Managers>, DriveError> {
+        self.manager.as_deref().map(str::parse).transpose().map_err(DriveError::Managers)
+    }
+
     /// Refuses a configuration that no drive can run with.
     pub(crate) fn validate(&self) -> Result<(), DriveError> {
         if let Some(asked) = self.capacity_bytes
@@ -172,6 +177,7 @@ impl Config {
             (_, Some((_, listen))) => return Err(DriveError::Rails(BadAddresses::Twice(listen.clone()))),
             (_, None) => {}
         }
+        self.managers()?;
         let refusal = self.settings.sending.refusal();
         refusal.map_or(Ok(()), |why| Err(DriveError::NoSendfile(why)))
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use braid_layout::ReservationId;
 use braid_store::Stat;
-use braid_transport::{ControlSession, Limits, Mismatch, TransportError, host};
+use braid_transport::{ControlSession, Limits, Managers, Mismatch, TransportError, host};
 use braid_wire::Addresses;
 use braid_wire::capability::CAPABILITY_MS;
 use braid_wire::control::{
@@ -36,6 +36,8 @@ use crate::parity::forward;
 const INTERVAL_FIRST: Duration = Duration::from_millis(1500);
 /// Interval between heartbeats while the manager grants no lease because it must finish something first.
 const INTERVAL_WAITING: Duration = Duration::from_millis(250);
+/// Longest interval between heartbeats while it is not known which of several managers leads.
+const INTERVAL_SEARCHING: Duration = Duration::from_millis(400);
 /// Interval at which the manager's progress is stored; every heartbeat reports it. If the manager loses less
 /// progress than that while its drives are killed too, its mark reveals the loss only if the manager was
 /// started in between.
@@ -57,7 +59,7 @@ pub(crate) async fn run(
     core: Arc<Core>,
     directory: Arc<Directory>,
     identity: Identity,
-    manager: String,
+    managers: Managers,
     about: About,
     mut closing: watch::Receiver<bool>,
 ) -> Result<Option<Pulse>, DriveError> {
@@ -66,7 +68,7 @@ pub(crate) async fn run(
     let start = u64::from_le_bytes(random);
     core.start.store(start, Ordering::Relaxed);
     let mut pulse = Pulse {
-        manager,
+        managers,
         directory,
         identity,
         about,
@@ -123,8 +125,7 @@ impl From<TransportError> for Stop {
 
 /// The state that heartbeats continue from.
 pub(crate) struct Pulse {
-    /// The manager's address.
-    manager: String,
+    managers: Managers,
     directory: Arc<Directory>,
     identity: Identity,
     about: About,
@@ -157,7 +158,7 @@ impl Pulse {
             return;
         }
         if let Err(Stop::Failed(error)) = self.beat(core, Last::Yes).await {
-            info!(manager = %self.manager, %error, "the manager was not told that the drive stops");
+            info!(managers = %self.managers, %error, "the manager was not told that the drive stops");
         }
     }
 
@@ -196,7 +197,7 @@ impl Pulse {
             ControlReply::Heartbeat(reply) => reply,
             other => {
                 let what = format!("{} in answer to a heartbeat", other.name());
-                return Err(TransportError::Unexpected { address: self.manager.clone(), what }.into());
+                return Err(TransportError::Unexpected { address: session.address().to_owned(), what }.into());
             }
         };
         if reply.admission == Admission::Superseded {
@@ -216,7 +217,8 @@ impl Pulse {
             beat != Beat::OldTerm && self.handle_key(core, &reply.key).await.map_err(Stop::Fatal)?;
         if beat != Beat::OldTerm {
             self.told = Some(parts);
-            self.session = Some(session);
+            // Begun anew, it tells the new list of managers.
+            self.session = (!session.is_outdated()).then_some(session);
             core.gate.end_promises(&reply.ended);
             self.ended.clone_from(&reply.ended);
             self.restarted &= reply.admission != Admission::Serve;
@@ -372,12 +374,16 @@ impl Pulse {
         let credentials = core.keys.credentials();
         let reply = (self.interval * 2).max(INTERVAL_FIRST);
         let limits = Limits { reply, stall: reply, connect: reply, ..core.settings.limits };
-        match ControlSession::connect(&self.manager, credentials, &limits).await {
+        match ControlSession::find(&self.managers, credentials, &limits).await {
             Ok(session) => {
                 // The session is authenticated: this is the manager, and it knows the drive.
-                if !identity.joined || identity.manager.as_ref() != Some(&self.manager) {
+                let is_news = identity.handle_managers(&self.managers);
+                if is_news || !identity.joined {
                     identity.joined = true;
-                    identity.manager = Some(self.manager.clone());
+                    if let Some(saving) = self.saving.take() {
+                        // Saved in order, so that no older state is stored over this one.
+                        saving.await.map_err(|error| Stop::Fatal(error.into()))?.map_err(Stop::Fatal)?;
+                    }
                     save(directory, identity).await.map_err(Stop::Fatal)?;
                 }
                 Ok(session)
@@ -396,7 +402,7 @@ impl Pulse {
 
     fn tell(&mut self, beat: Beat, was_serving: WasServing, reply: &HeartbeatReply, last: Last) {
         let name = &self.identity.name;
-        let manager = &self.manager;
+        let manager = self.managers.leading();
         match beat {
             Beat::Renewed => {
                 self.failures = 0;
@@ -431,16 +437,18 @@ impl Pulse {
         }
     }
 
-    /// Returns the pause after a failure: it doubles each time, from the minimum up to the interval.
+    /// Returns the pause after a failure: it doubles each time, from the minimum up to the interval. Where
+    /// there are several managers, another one leads soon, and the drive's lease must not lapse meanwhile.
     fn handle_failure(&mut self, error: &TransportError) -> Duration {
-        let manager = &self.manager;
+        let managers = &self.managers;
         self.session = None;
         self.failures = self.failures.saturating_add(1);
         // Log the first failure, then one in 64.
         if self.failures == 1 || self.failures.is_multiple_of(64) {
-            warn!(%manager, %error, failures = self.failures, "the manager did not answer a heartbeat");
+            warn!(%managers, %error, failures = self.failures, "the manager did not answer a heartbeat");
         }
-        (INTERVAL_MIN * 2u32.saturating_pow(self.failures.min(10))).min(self.interval)
+        let most = if managers.are_several() { self.interval.min(INTERVAL_SEARCHING) } else { self.interval };
+        (INTERVAL_MIN * 2u32.saturating_pow(self.failures.min(10))).min(most)
     }
 }
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use braid_layout::{ClusterId, DriveId};
 use braid_store::disk::private;
-use braid_transport::process;
+use braid_transport::{Managers, process};
 use braid_wire::Key;
 use braid_wire::control::StateMark;
 use braid_wire::token::Pin;
@@ -47,7 +47,7 @@ pub(crate) struct Identity {
     pub(crate) drive: DriveId,
     /// Name of the drive in the cluster.
     pub(crate) name: String,
-    /// The manager's last address; `None`: it was never reached.
+    /// The managers' addresses, with commas between, as last learned; `None`: none was ever reached.
     pub(crate) manager: Option<String>,
     /// The key that all other keys of this drive are derived from.
     pub(crate) master: Option<MasterKey>,
@@ -276,6 +276,21 @@ fn bad(text: &str, what: &str) -> Bad {
 }
 
 impl Identity {
+    /// The managers that were reached last. An entry that an earlier release took as it was told stands for one
+    /// address.
+    pub(crate) fn managers(&self) -> Option<Managers> {
+        self.manager.as_ref().map(|list| list.parse().unwrap_or_else(|_| Managers::from(list)))
+    }
+
+    /// Takes note that a session with one of these managers is authenticated. Returns true if that is news.
+    pub(crate) fn handle_managers(&mut self, managers: &Managers) -> bool {
+        let is_news = self.managers().is_none_or(|before| !before.is_same_list(managers));
+        if is_news {
+            self.manager = Some(managers.to_string());
+        }
+        is_news
+    }
+
     fn parse(whole: &str) -> Result<Identity, Bad> {
         let text: Text = toml::from_str(whole).map_err(|error| bad(whole, error.message()))?;
         if text.format != FORMAT {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use braid_layout::ClusterId;
 use braid_store::{Options, Store, Turns};
-use braid_transport::{ControlSession, Credentials, Limits, TransportError, host};
+use braid_transport::{ControlSession, Credentials, Limits, Managers, TransportError, host};
 use braid_wire::Reason;
 use braid_wire::control::{ControlReply, JoinDrive};
 use braid_wire::token::{Pin, Token};
@@ -132,13 +132,13 @@ fn options(config: &Config) -> Options {
     }
 }
 
-/// Registers the drive with the manager at `manager`, unless that is done. Tries for
+/// Registers the drive with the manager that leads, unless that is done. Tries for
 /// `config.settings.join_wait`, and at most [`TRY_MIN`] longer. If the future is dropped, the state is the
 /// same as after a crash there.
 pub(crate) async fn join(
     directory: &Directory,
     identity: &mut Identity,
-    manager: &str,
+    managers: &Managers,
     config: &Config,
     about: &About,
     capacity_bytes: u64,
@@ -147,13 +147,13 @@ pub(crate) async fn join(
         // A drive whose key is not the one on record joins anew, if it was started with a token and the
         // manager allows it.
         let limits = &config.settings.limits;
-        if config.token.is_none() || !matches!(known(identity, manager, limits).await, Ok(false)) {
+        if config.token.is_none() || !matches!(known(identity, managers, limits).await, Ok(false)) {
             return Ok(());
         }
-        warn!(%manager, "the manager does not accept the drive's key: joining anew with the token");
+        warn!(%managers, "the manager does not accept the drive's key: joining anew with the token");
     }
     let before = identity.clone();
-    let joined = try_for_long(directory, identity, manager, config, about, capacity_bytes).await;
+    let joined = try_for_long(directory, identity, managers, config, about, capacity_bytes).await;
     if before.joined && joined.is_err() {
         // Its own key may still be right: one that was not accepted is worth nothing.
         *identity = before;
@@ -162,15 +162,19 @@ pub(crate) async fn join(
     joined
 }
 
-/// The identity of the cluster whose CA has this pin, as its manager tells it. Tries for
+/// The identity of the cluster whose CA has this pin, as one of its managers tells it. Tries for
 /// `config.settings.join_wait`.
-pub(crate) async fn cluster_of(manager: &str, pin: Pin, config: &Config) -> Result<ClusterId, DriveError> {
+pub(crate) async fn cluster_of(
+    managers: &Managers,
+    pin: Pin,
+    config: &Config,
+) -> Result<ClusterId, DriveError> {
     let mut tries = Tries::new(config.settings.join_wait);
     loop {
-        let attempt = ControlSession::cluster_at(manager, pin, &config.settings.limits);
+        let attempt = ControlSession::cluster_of(managers, pin, &config.settings.limits);
         let attempted = tokio::time::timeout(tries.bound(), attempt).await;
-        let attempted = attempted.unwrap_or_else(|_| Err(timed_out(manager))).map_err(DriveError::Join);
-        if let Some(cluster) = tries.after(manager, attempted).await? {
+        let attempted = attempted.unwrap_or_else(|_| Err(timed_out(managers))).map_err(DriveError::Join);
+        if let Some(cluster) = tries.after(managers, attempted).await? {
             return Ok(cluster);
         }
     }
@@ -180,24 +184,24 @@ pub(crate) async fn cluster_of(manager: &str, pin: Pin, config: &Config) -> Resu
 async fn try_for_long(
     directory: &Directory,
     identity: &mut Identity,
-    manager: &str,
+    managers: &Managers,
     config: &Config,
     about: &About,
     capacity_bytes: u64,
 ) -> Result<(), DriveError> {
     let mut tries = Tries::new(config.settings.join_wait);
     loop {
-        let attempt = attempt(directory, identity, manager, config, about, capacity_bytes);
+        let attempt = attempt(directory, identity, managers, config, about, capacity_bytes);
         let attempted = tokio::time::timeout(tries.bound(), attempt).await;
-        let attempted = attempted.unwrap_or_else(|_| Err(DriveError::Join(timed_out(manager))));
-        if let Some(()) = tries.after(manager, attempted).await? {
+        let attempted = attempted.unwrap_or_else(|_| Err(DriveError::Join(timed_out(managers))));
+        if let Some(()) = tries.after(managers, attempted).await? {
             return Ok(());
         }
     }
 }
 
-fn timed_out(manager: &str) -> TransportError {
-    TransportError::Timeout { what: "to join", address: manager.to_owned() }
+fn timed_out(managers: &Managers) -> TransportError {
+    TransportError::Timeout { what: "to join", address: managers.to_string() }
 }
 
 /// Tries to reach the manager, with pauses between.
@@ -224,7 +228,7 @@ impl Tries {
     /// one is over.
     async fn after<T>(
         &mut self,
-        manager: &str,
+        managers: &Managers,
         attempted: Result<T, DriveError>,
     ) -> Result<Option<T>, DriveError> {
         match attempted {
@@ -235,7 +239,7 @@ impl Tries {
                 if self.told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
                     self.told = Some(Instant::now());
                     let left = self.deadline.saturating_duration_since(Instant::now()).as_secs();
-                    warn!(%manager, %error, "not joined yet: waiting for the manager, trying on for {left} s");
+                    warn!(%managers, %error, "not joined yet: waiting for the manager, trying on for {left} s");
                 }
             }
             Err(error) => return Err(error),
@@ -260,28 +264,27 @@ fn may_pass(error: &TransportError) -> bool {
 async fn attempt(
     directory: &Directory,
     identity: &mut Identity,
-    manager: &str,
+    managers: &Managers,
     config: &Config,
     about: &About,
     capacity_bytes: u64,
 ) -> Result<(), DriveError> {
     let limits = &config.settings.limits;
-    if known(identity, manager, limits).await.map_err(DriveError::Join)? {
-        identity.manager = Some(manager.to_owned());
+    if known(identity, managers, limits).await.map_err(DriveError::Join)? {
+        identity.handle_managers(managers);
         identity.joined = true;
         return directory.save(identity);
     }
     let Some(token) = &config.token else { return Err(DriveError::NoToken(directory.path().to_owned())) };
     let credentials = Credentials::joining(token, identity.drive);
-    let mut session =
-        ControlSession::connect(manager, credentials, limits).await.map_err(DriveError::Join)?;
+    let mut session = ControlSession::find(managers, credentials, limits).await.map_err(DriveError::Join)?;
     let binding = *session.binding();
     let nonce = *session.nonce();
     let key = Token::master_key(&token.secret, &binding, &nonce, identity.drive);
     // Capabilities that were made with a former key have ended.
     let former = identity.master.take().map(|master| Former { key: master.key, until_ms: Some(0) });
     identity.master = Some(MasterKey { former, ..MasterKey::first(key) });
-    identity.manager = Some(manager.to_owned());
+    identity.handle_managers(managers);
     // Saved before the manager hears of the key: once the manager has stored the drive, the key must not be
     // lost.
     directory.save(identity)?;
@@ -307,7 +310,7 @@ async fn attempt(
         }
         other => {
             let what = format!("{} in answer to a join", other.name());
-            Err(DriveError::Join(TransportError::Unexpected { address: manager.to_owned(), what }))
+            Err(DriveError::Join(TransportError::Unexpected { address: session.address().to_owned(), what }))
         }
     }
 }
@@ -315,11 +318,11 @@ async fn attempt(
 /// Returns true if the manager already knows the drive, by a key from a join that a crash interrupted. Only a
 /// refusal from the manager proves that it does not. After a broken session or damaged bytes the key is kept
 /// for the next try.
-async fn known(identity: &Identity, manager: &str, limits: &Limits) -> Result<bool, TransportError> {
+async fn known(identity: &Identity, managers: &Managers, limits: &Limits) -> Result<bool, TransportError> {
     let Some(master) = &identity.master else { return Ok(false) };
     let Some(pin) = identity.ca else { return Ok(false) };
     let credentials = master.credentials(identity.cluster, pin, identity.drive);
-    match ControlSession::connect(manager, credentials, limits).await {
+    match ControlSession::find(managers, credentials, limits).await {
         Ok(_) => Ok(true),
         Err(error @ TransportError::Refusal(_)) if may_pass(&error) => Err(error),
         Err(TransportError::Refusal(_)) => Ok(false),

@@ -146,7 +146,7 @@ mod tests {
     }
 
     fn head(term: u64, now_ms: u64) -> ControlHead {
-        ControlHead { term, now_ms }
+        ControlHead { term, now_ms, managers: 0 }
     }
 
     fn reason(result: Result<(), Refusal>) -> Option<Reason> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use braid_layout::DriveId;
 use braid_schedule::{DeviceCost, RailRate};
 use braid_store::Store;
-use braid_transport::{Capacity, Credentials, LinkBounds, Listener, host, raise_descriptors};
+use braid_transport::{Capacity, Credentials, LinkBounds, Listener, Managers, host, raise_descriptors};
 use braid_wire::Addresses;
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
@@ -52,9 +52,9 @@ pub struct Ready {
     pub address: SocketAddr,
     /// All addresses on which the drive listens, with commas between.
     pub listens: String,
-    /// Address of the manager, for other work that the drive's process does in the drive's name.
-    pub manager: String,
-    /// Credentials that prove to the manager that a session is the drive's; for the same work as `manager`.
+    /// The managers, for other work that the drive's process does in the drive's name.
+    pub managers: Managers,
+    /// Credentials that prove to the manager that a session is the drive's; for the same work as `managers`.
     pub credentials: Credentials,
     /// Damaged units that the drive's process is to have repaired.
     pub damage: Arc<Damage>,
@@ -80,19 +80,19 @@ pub async fn run(
             Ok(Err(_)) | Err(_) => Ok(()),
         };
     };
-    let Prepared { directory, mut identity, manager, listener, room, gate, store, about } = prepared?;
+    let Prepared { directory, mut identity, managers, listener, room, gate, store, about } = prepared?;
     let _closing = CloseOnDrop(Arc::clone(&gate));
     let capacity = store.stat().map(|stat| stat.capacity).unwrap_or_default();
-    let joining = join::join(&directory, &mut identity, &manager, &config, &about, capacity);
+    let joining = join::join(&directory, &mut identity, &managers, &config, &about, capacity);
     let calibrating = calibrated(&directory, &config);
     let joined = unless(&mut shutdown, async { tokio::try_join!(joining, calibrating) }).await;
     let core = match joined {
         Some(Ok(((), calibration))) => {
-            core(&identity, &manager, store.clone(), room, gate, &config, &directory, calibration)
+            core(&identity, &managers, store.clone(), room, gate, &config, &directory, calibration)
         }
         Some(Err(error)) => Err(error),
         None => {
-            info!(%manager, "the drive was stopped before it had joined the cluster");
+            info!(%managers, "the drive was stopped before it had joined the cluster");
             return close_store(store, &config).await;
         }
     };
@@ -107,7 +107,7 @@ pub async fn run(
     let listens: Vec<SocketAddr> = listener.local_addresses().collect();
     let (close, closing) = watch::channel(false);
     // The drive serves even if nobody waits for this.
-    let _ = ready.send(is_ready(&identity, &manager, &listens, &core));
+    let _ = ready.send(is_ready(&identity, &managers, &listens, &core));
     let address = shown(&listens);
     info!(drive = %identity.name, id = %identity.drive, address, "listening");
     let verifying = verify(&core, &directory, &closing);
@@ -118,7 +118,7 @@ pub async fn run(
         keeping_time.spawn(Arc::clone(gate).keep_time());
         closing_rails.push(CloseOnDrop(Arc::clone(gate)));
     }
-    let beating = heartbeat::run(Arc::clone(&core), directory, identity, manager, about, closing.clone());
+    let beating = heartbeat::run(Arc::clone(&core), directory, identity, managers, about, closing.clone());
     let mut heartbeats = tokio::spawn(beating);
     let mut connections = JoinSet::new();
     let ended = loop {
@@ -203,14 +203,14 @@ fn shown(listens: &[SocketAddr]) -> String {
     listens.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(",")
 }
 
-fn is_ready(identity: &Identity, manager: &str, listens: &[SocketAddr], core: &Core) -> Ready {
+fn is_ready(identity: &Identity, managers: &Managers, listens: &[SocketAddr], core: &Core) -> Ready {
     let Identity { drive, name, .. } = identity;
     let name = name.clone();
-    let manager = manager.to_owned();
+    let managers = managers.clone();
     let credentials = core.keys.credentials();
     let damage = Arc::clone(&core.damage);
     let address = listens[0];
-    Ready { drive: *drive, name, address, listens: shown(listens), manager, credentials, damage }
+    Ready { drive: *drive, name, address, listens: shown(listens), managers, credentials, damage }
 }
 
 /// Sends the last heartbeat: the drive has served its last request. It does not wait long, as the manager may
@@ -304,8 +304,7 @@ pub async fn run_all(
 struct Prepared {
     directory: Arc<Directory>,
     identity: Identity,
-    /// The manager's address.
-    manager: String,
+    managers: Managers,
     listener: Listener,
     room: PeerSlots,
     gate: Arc<Gate>,
@@ -313,11 +312,11 @@ struct Prepared {
     about: About,
 }
 
-/// A directory that this process has taken, its drive, and the manager's address.
+/// A directory that this process has taken, its drive, and the managers.
 struct Begun {
     directory: Directory,
     identity: Identity,
-    manager: String,
+    managers: Managers,
 }
 
 /// Takes the directory and finds which drive it is. `None`: the shutdown came first.
@@ -343,15 +342,15 @@ async fn begin(
         return Ok(None);
     };
     let (directory, known) = taken?;
-    let manager = match known {
-        Known::Is(identity, manager) => {
-            return Ok(Some(Begun { directory, identity: *identity, manager }));
+    let managers = match known {
+        Known::Is(identity, managers) => {
+            return Ok(Some(Begun { directory, identity: *identity, managers }));
         }
-        Known::Asks(manager) => manager,
+        Known::Asks(managers) => managers,
     };
     let Some(token) = &config.token else { return Err(DriveError::NoToken(config.dir.clone())) };
-    let Some(cluster) = unless(shutdown, join::cluster_of(&manager, token.pin, config)).await else {
-        info!(%manager, "the drive was stopped before it had joined the cluster");
+    let Some(cluster) = unless(shutdown, join::cluster_of(&managers, token.pin, config)).await else {
+        info!(%managers, "the drive was stopped before it had joined the cluster");
         return Ok(None);
     };
     let cluster = Some(cluster?);
@@ -361,7 +360,7 @@ async fn begin(
     })
     .await?;
     match known {
-        Known::Is(identity, manager) => Ok(Some(Begun { directory, identity: *identity, manager })),
+        Known::Is(identity, managers) => Ok(Some(Begun { directory, identity: *identity, managers })),
         Known::Asks(_) => Err(DriveError::NoToken(config.dir.clone())),
     }
 }
@@ -369,7 +368,7 @@ async fn begin(
 /// Prepares a drive from its directory, up to the point where it listens. If the future is dropped midway,
 /// the thread that it started keeps the directory locked until it is done.
 async fn prepare(config: &Config, begun: Begun) -> Result<Prepared, DriveError> {
-    let Begun { directory, identity, manager } = begun;
+    let Begun { directory, identity, managers } = begun;
     let settings = &config.settings;
     let descriptors = raise_descriptors(PeerSlots::descriptors(settings.connections_max));
     let room = PeerSlots::new(settings.connections_max, descriptors);
@@ -399,12 +398,12 @@ async fn prepare(config: &Config, begun: Begun) -> Result<Prepared, DriveError> 
             .display()
             .to_string(),
     };
-    Ok(Prepared { directory, identity, manager, listener, room, gate, store, about })
+    Ok(Prepared { directory, identity, managers, listener, room, gate, store, about })
 }
 
 fn core(
     identity: &Identity,
-    manager: &str,
+    managers: &Managers,
     store: Store,
     room: PeerSlots,
     gate: Arc<Gate>,
@@ -419,7 +418,7 @@ fn core(
     let Some(pin) = identity.ca else { return Err(DriveError::NoAuthority(directory.path().to_owned())) };
     let identity = (identity.cluster, identity.drive);
     let keys = Keys::new(identity.0, pin, identity.1, master);
-    let sisters = Sisters::new(manager.to_owned(), keys.credentials(), config.settings.limits);
+    let sisters = Sisters::new(managers.clone(), keys.credentials(), config.settings.limits);
     let parts = (lease, readmission, scrub::load(directory), room, gate);
     Ok(Core::new(identity, keys, store, parts, Forwarder::new(sisters), calibration, config.settings.clone()))
 }

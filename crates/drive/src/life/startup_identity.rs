@@ -8,6 +8,7 @@
 //! the drive's own cluster, that has another CA now, and the drive keeps the new hash.
 
 use braid_layout::{ClusterId, DriveId};
+use braid_transport::Managers;
 use braid_wire::control::StateMark;
 use braid_wire::token::{Pin, Token, TokenRole};
 use tracing::info;
@@ -19,11 +20,10 @@ use crate::life::join;
 
 /// The drive that a directory is, as far as it is known.
 pub(crate) enum Known {
-    /// The drive, and the manager's address: that is stored once a session there is authenticated.
-    Is(Box<Identity>, String),
-    /// It depends on the identity of the token's cluster, which is to be asked of the manager at this
-    /// address.
-    Asks(String),
+    /// The drive, and the managers: they are stored once a session with one is authenticated.
+    Is(Box<Identity>, Managers),
+    /// It depends on the identity of the token's cluster, which is to be asked of these managers.
+    Asks(Managers),
 }
 
 /// The directory's drive; on a first start a new one, of the token's cluster. `cluster`: that cluster, once
@@ -38,14 +38,18 @@ pub(crate) fn identity(
     }
     let dir = || directory.path().to_owned();
     let before = directory.identity()?;
-    let manager = config.manager.clone().or_else(|| before.as_ref()?.manager.clone());
+    let remembered = before.as_ref().and_then(|before| before.managers());
+    let managers = match (config.managers()?, remembered) {
+        (Some(told), Some(remembered)) => Some(told.with_remembered(&remembered)),
+        (told, remembered) => told.or(remembered),
+    };
     let is_of = |token: &Token| before.as_ref().is_some_and(|before| before.ca == Some(token.pin));
     let mut identity = match (before.clone(), config.token.as_ref().filter(|token| !is_of(token))) {
         (None, None) => return Err(DriveError::NoToken(dir())),
         (Some(identity), None) => identity,
         (before, Some(token)) => {
-            let manager = manager.clone().ok_or(DriveError::NoManager)?;
-            let Some(cluster) = cluster else { return Ok(Known::Asks(manager)) };
+            let managers = managers.clone().ok_or(DriveError::NoManager)?;
+            let Some(cluster) = cluster else { return Ok(Known::Asks(managers)) };
             match before {
                 // Its cluster has another CA since, or had none when it joined.
                 Some(before) if before.cluster == cluster => Identity { ca: Some(token.pin), ..before },
@@ -53,7 +57,7 @@ pub(crate) fn identity(
             }
         }
     };
-    let manager = manager.ok_or(DriveError::NoManager)?;
+    let managers = managers.ok_or(DriveError::NoManager)?;
     if identity.ca.is_none() {
         return Err(DriveError::NoAuthority(dir()));
     }
@@ -66,7 +70,7 @@ pub(crate) fn identity(
     }
     directory.tighten();
     directory.save(&identity)?;
-    Ok(Known::Is(Box::new(identity), manager))
+    Ok(Known::Is(Box::new(identity), managers))
 }
 
 /// A new drive of the cluster in a directory that may hold one of another cluster, which never joined.

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use braid_layout::{DriveId, PartitionId};
-use braid_transport::{ControlSession, Credentials, Limits, TransportError};
+use braid_transport::{ControlSession, Credentials, Limits, Managers, TransportError};
+use braid_wire::Reason;
 use braid_wire::control::{ControlReply, SisterRow, Sisters as Asked};
 
 /// Remaining validity, in milliseconds, below which a right is requested anew.
@@ -14,8 +15,7 @@ const EXPIRES_SOON_MS: u64 = 30_000;
 /// The sisters known so far, and the way to ask for others.
 #[derive(Debug)]
 pub(crate) struct Sisters {
-    /// The manager's address.
-    manager: String,
+    managers: Managers,
     credentials: Credentials,
     limits: Limits,
     session: tokio::sync::Mutex<Option<ControlSession>>,
@@ -23,11 +23,10 @@ pub(crate) struct Sisters {
 }
 
 impl Sisters {
-    /// Creates an empty table, for a drive that connects with these credentials to the manager at this
-    /// address.
-    pub(crate) fn new(manager: String, credentials: Credentials, limits: Limits) -> Sisters {
+    /// Creates an empty table, for a drive that connects with these credentials to one of these managers.
+    pub(crate) fn new(managers: Managers, credentials: Credentials, limits: Limits) -> Sisters {
         let (session, known) = Default::default();
-        Sisters { manager, credentials, limits, session, known }
+        Sisters { managers, credentials, limits, session, known }
     }
 
     /// The sister `drive`, with the right to send deltas to its `partition`. An error says why there is none.
@@ -46,7 +45,9 @@ impl Sisters {
         let reply = match self.ask(&mut session, asked).await {
             Ok(reply) => reply,
             Err(error) => {
-                if !matches!(error, TransportError::Refusal(_)) {
+                // A manager that leads no more ends its sessions.
+                let is_kept = matches!(&error, TransportError::Refusal(refusal) if refusal.reason != Reason::NotLeading);
+                if !is_kept {
                     *session = None;
                 }
                 return Err(format!("the manager does not say where drive {drive} is: {error}"));
@@ -72,9 +73,10 @@ impl Sisters {
         session: &mut Option<ControlSession>,
         asked: Asked,
     ) -> Result<ControlReply, TransportError> {
-        if session.is_none() {
+        if session.as_ref().is_none_or(ControlSession::is_outdated) {
+            *session = None;
             *session =
-                Some(ControlSession::connect(&self.manager, self.credentials.clone(), &self.limits).await?);
+                Some(ControlSession::find(&self.managers, self.credentials.clone(), &self.limits).await?);
         }
         let session = session.as_mut().expect("it was made above");
         session.call(&asked.into()).await

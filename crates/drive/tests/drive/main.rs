@@ -7,6 +7,7 @@ mod joining;
 mod keys;
 mod life;
 mod listing;
+mod managers;
 mod over;
 mod peers;
 mod rails;

@@ -113,6 +113,10 @@ impl Kv for Followed {
         }
         result
     }
+
+    fn serving(&self) -> Result<(), KvError> {
+        self.kv.serving()
+    }
 }
 
 impl Noted {

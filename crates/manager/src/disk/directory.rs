@@ -9,6 +9,8 @@ use braid_meta::records::kv::KvError;
 use braid_transport::{TransportError, process};
 use braid_wire::Refusal;
 
+use crate::etcd::EtcdError;
+
 /// File with all of a manager's state, in its directory.
 pub(crate) const STATE_FILE: &str = "manager.redb";
 
@@ -48,6 +50,15 @@ pub enum ManagerError {
          braid manager restore BACKUP --dir {dir}; to found a new cluster, use an empty directory"
     )]
     StateGone { dir: PathBuf },
+    /// The directory has a copy of a state in etcd.
+    #[error(
+        "{dir} is of a manager whose state is in etcd: start it with --state etcd://HOST:PORT,...; to found a new cluster, use an \
+         empty directory"
+    )]
+    OnEtcd { dir: PathBuf },
+    /// The state in etcd cannot be used.
+    #[error(transparent)]
+    Etcd(#[from] EtcdError),
     /// A backup is restored only where there is no state.
     #[error("{0} is there already: move it away first, if the backup is to take its place")]
     StateThere(PathBuf),

@@ -46,6 +46,10 @@ const PARTS: [(u8, usize); 6] = [(0, 3), (b'c', 0), (b'd', 1), (b'e', 3), (b'i',
 const STATE: &str = "state";
 /// A tree that version 1 does not have.
 const NEW: &str = "inodes";
+/// A tree beside the state's: one row, which says how far a copy of a shared state has come.
+const APPLIED: TableDefinition<'static, &'static str, &'static [u8]> = TableDefinition::new("applied");
+/// The key of that row.
+const APPLIED_ROW: &str = "applied";
 /// Bytes of the file cached in memory: enough for the hot paths of a name space of some million files.
 const CACHE_BYTES: usize = 128 << 20;
 /// Pause after a failed opening, as redb's look through a large file takes time.
@@ -138,6 +142,45 @@ impl EmbeddedKv {
         make().map_err(|error| self.error(error))
     }
 
+    /// Stores a batch together with the note of how far this copy has come. Unless `sync`, a power cut may undo
+    /// it, and then it undoes all that was stored since the last one with `sync`, whole batches only.
+    pub(crate) fn apply(&self, batch: &Batch, applied: &[u8], sync: bool) -> Result<(), KvError> {
+        let durability = if sync { Durability::Immediate } else { Durability::None };
+        self.store(|opened| opened.commit(batch, durability, Some(applied)))
+    }
+
+    /// The note that was stored last.
+    pub(crate) fn applied(&self) -> Result<Option<Vec<u8>>, KvError> {
+        self.mend()?;
+        let state = self.state();
+        let Some(Opened { database, .. }) = state.sound() else { return Err(self.error("the disk failed")) };
+        let read = || -> Result<Option<Vec<u8>>, redb::Error> {
+            let read = database.begin_read()?;
+            match read.open_table(APPLIED) {
+                Ok(table) => Ok(table.get(APPLIED_ROW)?.map(|row| row.value().to_vec())),
+                Err(redb::TableError::TableDoesNotExist(_)) => Ok(None),
+                Err(error) => Err(error.into()),
+            }
+        };
+        read().map_err(|error| self.error(error))
+    }
+
+    fn store(&self, commit: impl FnOnce(&Opened) -> Result<(), redb::Error>) -> Result<(), KvError> {
+        let state = self.state();
+        let Some(opened) = state.sound() else {
+            return Err(self.error("the disk failed: nothing was changed; try again"));
+        };
+        let committed = commit(opened);
+        self.is_full.store(committed.as_ref().is_err_and(is_full), Ordering::Release);
+        committed.map_err(|error| {
+            opened.failed.store(true, Ordering::Release);
+            let room = if is_full(&error) { ": make room there" } else { "" };
+            self.error(format!(
+                "{error}{room}; whether the change was made is not known: look, and try again"
+            ))
+        })
+    }
+
     /// Completes once the store was dropped and its file is closed.
     pub fn closed(&mut self) -> impl Future<Output = ()> + use<> {
         let (closing, closed) = oneshot::channel();
@@ -206,9 +249,17 @@ impl Opened {
         Opened { database, failed: Arc::default() }
     }
 
-    fn commit(&self, batch: &Batch) -> Result<(), redb::Error> {
+    fn commit(
+        &self,
+        batch: &Batch,
+        durability: Durability,
+        applied: Option<&[u8]>,
+    ) -> Result<(), redb::Error> {
         let mut write = self.database.begin_write()?;
-        write.set_durability(Durability::Immediate)?;
+        write.set_durability(durability)?;
+        if let Some(applied) = applied {
+            write.open_table(APPLIED)?.insert(APPLIED_ROW, applied)?;
+        }
         {
             let mut open = None;
             for (key, change) in batch {
@@ -257,19 +308,7 @@ impl Kv for EmbeddedKv {
     }
 
     fn commit(&self, batch: &Batch) -> Result<(), KvError> {
-        let state = self.state();
-        let Some(opened) = state.sound() else {
-            return Err(self.error("the disk failed: nothing was changed; try again"));
-        };
-        let committed = opened.commit(batch);
-        self.is_full.store(committed.as_ref().is_err_and(is_full), Ordering::Release);
-        committed.map_err(|error| {
-            opened.failed.store(true, Ordering::Release);
-            let room = if is_full(&error) { ": make room there" } else { "" };
-            self.error(format!(
-                "{error}{room}; whether the change was made is not known: look, and try again"
-            ))
-        })
+        self.store(|opened| opened.commit(batch, Durability::Immediate, None))
     }
 }
 

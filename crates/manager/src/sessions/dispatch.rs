@@ -16,6 +16,7 @@ use crate::asker::asked_by;
 use crate::columns::{drain, filling, heal, healing, relayout, replacement};
 use crate::core::Core;
 use crate::files::{allocate, endings, layouts, opens};
+use crate::own_etcd;
 use crate::rates::{qualify, reserve};
 use crate::restore::{backup, compare};
 use crate::sessions::{
@@ -39,13 +40,20 @@ pub(crate) enum Caller {
         /// The drive's master key, which both sides derive from the session's secrets.
         master: Key,
     },
+    /// A host that becomes a manager.
+    Manager {
+        /// Number of the host, the same in each repeat.
+        host: DriveId,
+        /// The token with which it joins.
+        token: TokenId,
+    },
 }
 
 impl Caller {
     /// The token of the session; none: the drive's own key was proved.
     pub(crate) fn token(&self) -> TokenId {
         match self {
-            Caller::Client(token) | Caller::Joining { token, .. } => *token,
+            Caller::Client(token) | Caller::Joining { token, .. } | Caller::Manager { token, .. } => *token,
             Caller::Drive(_) => TokenId::NONE,
         }
     }
@@ -55,6 +63,7 @@ impl Caller {
             Caller::Client(_) => Standing::Client,
             Caller::Drive(_) => Standing::Drive,
             Caller::Joining { .. } => Standing::Join,
+            Caller::Manager { .. } => Standing::Manager,
         }
     }
 }
@@ -114,6 +123,9 @@ fn not_allowed(caller: &Caller, request: &ControlRequest) -> Refusal {
         }
         Caller::Joining { .. } => format!(
             "the token lets a drive join, and does not allow {name}: a client's token does (braid token new NAME)"
+        ),
+        Caller::Manager { .. } => format!(
+            "the token lets a manager join, and does not allow {name}: a client's token does (braid token new NAME)"
         ),
     };
     Refusal::new(Reason::NotAllowed, detail)
@@ -244,6 +256,16 @@ async fn handle(
         R::RevokeFile(revoke) => done(keys::revoke_file(core, revoke).await),
         R::RevokeClient(revoke) => done(keys::revoke_client(core, asked.once()?, revoke).await),
         R::TokenNew(_) | R::Tokens(_) | R::TokenRevoke(_) => handle_of_tokens(core, asked, request).await,
+        R::AddManager(add) => match asked.caller {
+            Caller::Manager { host, token } => {
+                Ok(own_etcd::join::add(core, *host, *token, add).await?.into())
+            }
+            _ => Err(Refusal::new(
+                Reason::NotAllowed,
+                "only a host that becomes a manager may send the request",
+            )),
+        },
+        R::RemoveManager(remove) => done(own_etcd::join::remove(core, &remove.address).await),
         R::StaleFiles(stale) => Ok(heal::stale_files(core, stale).await?.into()),
         R::BeginHeal(begin) => Ok(heal::begin(core, asked.drive()?, begin).await?.into()),
         R::EndHeal(end) => done(heal::end(core, asked.drive()?, end).await),

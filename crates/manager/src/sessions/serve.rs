@@ -4,6 +4,7 @@
 //! connection closed. A request that does not decode is refused, and the session continues. A session ends
 //! with its token.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -24,14 +25,14 @@ use crate::sessions::token_rights::{Counted, is_over};
 use braid_meta::tree::keys::key_of;
 
 /// Serves until the task is dropped; the sessions end with it.
-pub async fn serve(core: Arc<Core>, listener: Listener) {
+pub async fn serve(core: Arc<Core>, listener: impl Borrow<Listener>) {
     let mut sessions = JoinSet::new();
     let renewing = core.trust.keep_renewed();
     tokio::pin!(renewing);
     loop {
         tokio::select! {
             () = &mut renewing => {} // it never ends
-            accepted = listener.accept() => match accepted {
+            accepted = listener.borrow().accept() => match accepted {
                 Ok(stream) => {
                     sessions.spawn(session(Arc::clone(&core), stream));
                 }
@@ -92,8 +93,9 @@ async fn conversation(core: &Arc<Core>, stream: Stream) -> Result<(), TransportE
     };
     let secret_of = |asker: &Authenticate| secret_of(core, asker);
     let identity = core.trust.identity();
+    let managers = core.managers().told().to_vec();
     let mut peer =
-        ControlPeer::accept(stream, identity, &hello, || core.head(), secret_of, place_for).await?;
+        ControlPeer::accept(stream, identity, &hello, managers, || core.head(), secret_of, place_for).await?;
     let caller = match peer.standing {
         Standing::Client => Caller::Client(peer.token),
         Standing::Drive => Caller::Drive(peer.drive),
@@ -101,6 +103,7 @@ async fn conversation(core: &Arc<Core>, stream: Stream) -> Result<(), TransportE
             let master = Token::master_key(&peer.secret, &peer.binding, &peer.nonce, peer.drive);
             Caller::Joining { drive: peer.drive, token: peer.token, master }
         }
+        Standing::Manager => Caller::Manager { host: peer.drive, token: peer.token },
     };
     let token = caller.token();
     let _counted = Counted::new(core, token);
@@ -134,6 +137,11 @@ async fn conversation(core: &Arc<Core>, stream: Stream) -> Result<(), TransportE
             () = is_over(core, token), if is_watch => return Ok(()),
         };
         let reply = answer.unwrap_or_else(ControlReply::Refused);
+        // Another manager may lead by now, and what this one knows may be old: the peer finds it and asks it.
+        if core.db.serving().is_err() {
+            let refusal = Refusal::standing_by(String::new());
+            return peer.reply(number, &core.head(), &refusal.into()).await;
+        }
         peer.reply(number, &core.head(), &reply).await?;
     }
 }
@@ -150,7 +158,7 @@ fn is_void(core: &Core, drive: DriveId, key: u32) -> bool {
 /// The secret that the peer must prove.
 fn secret_of(core: &Core, asker: &Authenticate) -> Result<Key, Refusal> {
     match asker.standing {
-        Standing::Client | Standing::Join => {
+        Standing::Client | Standing::Join | Standing::Manager => {
             let record = core.tokens().find(asker.token)?;
             if record.role.standing() == asker.standing {
                 return Ok(record.secret.clone());
@@ -159,7 +167,11 @@ fn secret_of(core: &Core, asker: &Authenticate) -> Result<Key, Refusal> {
                 TokenRole::Drive => {
                     "the token is for a drive that joins: clients need another (braid token new NAME)"
                 }
-                _ => {
+                TokenRole::Manager => {
+                    "the token is for a host that becomes a manager (braid cluster join): clients and drives need \
+                     another (braid token new NAME)"
+                }
+                TokenRole::Admin | TokenRole::Client => {
                     "the token is for clients: a drive joins with another (braid token new NAME --role drive)"
                 }
             };

@@ -86,7 +86,7 @@ impl SessionSlots {
     pub fn place(&self, who: Visitor, asker: &Authenticate) -> Result<ConnectionSlot, Refusal> {
         let (places, holder, what) = match asker.standing {
             Standing::Client => (&self.clients, who.holder, "sessions of clients"),
-            Standing::Join => (&self.joining, who.holder, "drives that join"),
+            Standing::Join | Standing::Manager => (&self.joining, who.holder, "drives that join"),
             Standing::Drive => (&self.drives, Holder::Drive(asker.drive), "sessions of drives"),
         };
         places.take(holder, who.origin).ok_or_else(|| {

@@ -38,6 +38,10 @@ pub(crate) async fn status(core: &Arc<Core>) -> Result<StatusReply, Refusal> {
         let removing = tx.number("removing")?;
         let notice = notice(core);
         let now_ms = core.now_ms();
+        let known = core.managers();
+        let managers = known.rows().to_vec();
+        let members = known.members().to_vec();
+        drop(known);
         let table = core.drives();
         let row = |drive: &Drive| {
             let (count, lost) = counts.get(&drive.record.drive)?;
@@ -56,6 +60,8 @@ pub(crate) async fn status(core: &Arc<Core>) -> Result<StatusReply, Refusal> {
             directory: core.directory.clone(),
             notice,
             names,
+            managers,
+            members,
         })
     })
     .await

@@ -71,7 +71,8 @@ pub(crate) async fn revoke(
         Once::Before(result) => TokenId(result.number),
     };
     tracing::info!(%name, "a token was revoked");
-    if core.tokens().find(token).is_ok_and(|record| record.role == TokenRole::Drive) {
+    let joins = |role| matches!(role, TokenRole::Drive | TokenRole::Manager);
+    if core.tokens().find(token).is_ok_and(|record| joins(record.role)) {
         return Ok(());
     }
     let clients = core.clients().with_token(token);

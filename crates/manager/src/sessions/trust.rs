@@ -27,17 +27,28 @@ pub struct Trust {
     identity: ServerIdentity,
 }
 
-/// The authority on record; makes it, and stores it with `tx`, if there is none. `None` on a simulated host.
-pub(crate) fn on_record(tx: &mut Tx) -> Result<Option<AuthorityRecord>, Refusal> {
+/// The authority on record; stores the `given` one with `tx` if there is none, or makes one. Refuses a given
+/// one that is another than that on record. `None` on a simulated host.
+pub(crate) fn on_record(
+    tx: &mut Tx,
+    given: Option<&AuthorityRecord>,
+) -> Result<Option<AuthorityRecord>, Refusal> {
     if is_simulated() {
         return Ok(None);
     }
-    if let Some(record) = tx.record(&key::meta("authority"))? {
+    if let Some(record) = tx.record::<AuthorityRecord>(&key::meta("authority"))? {
+        if given.is_some_and(|given| given.certificate != record.certificate) {
+            let detail = "the state is of a cluster with another certificate authority than this directory: start the \
+                          manager in its own directory";
+            return Err(Refusal::new(Reason::OtherCluster, detail));
+        }
         return Ok(Some(record));
     }
-    let secret = Key::new(random());
-    let certificate = Authority::make(&secret).certificate().to_vec();
-    let record = AuthorityRecord { key: secret, certificate };
+    let record = given.cloned().unwrap_or_else(|| {
+        let secret = Key::new(random());
+        let certificate = Authority::make(&secret).certificate().to_vec();
+        AuthorityRecord { key: secret, certificate }
+    });
     tx.set(key::meta("authority"), &record);
     Ok(Some(record))
 }

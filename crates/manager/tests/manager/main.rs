@@ -25,6 +25,7 @@ mod relayout;
 mod restored;
 mod session_limits;
 mod sessions;
+mod several;
 mod shared;
 mod sisters;
 mod sizes;

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::fake::{Client, Cluster, Manager, no_shape, open};
 
-fn spec(name: &str) -> TokenNew {
+pub(crate) fn spec(name: &str) -> TokenNew {
     TokenNew {
         name: name.to_owned(),
         id: TokenId::NONE,
@@ -24,7 +24,7 @@ fn spec(name: &str) -> TokenNew {
 }
 
 /// Makes a token of this number.
-async fn make(admin: &mut Client, ready: &Ready, id: u64, spec: TokenNew) -> Token {
+pub(crate) async fn make(admin: &mut Client, ready: &Ready, id: u64, spec: TokenNew) -> Token {
     let id = TokenId(id);
     let role = spec.role;
     let secret = spec.secret.clone();

@@ -84,6 +84,11 @@ impl Db {
         Db { kv, state: Arc::default(), seats: Arc::default() }
     }
 
+    /// Refuses if no answer may be given from this store any more: see [`Kv::serving`].
+    pub fn serving(&self) -> Result<(), Refusal> {
+        Ok(self.kv.serving()?)
+    }
+
     /// Reads one consistent, durable state. Blocks on the disk: not for an async task.
     pub fn read<R>(&self, work: impl FnOnce(&Tx) -> Result<R, Refusal>) -> Result<R, Refusal> {
         work(&Tx::new(self.kv.snapshot()?, Vec::new(), Arc::clone(&self.seats)))

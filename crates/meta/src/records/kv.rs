@@ -23,6 +23,12 @@ pub trait Kv: Send + Sync {
     /// Stores all of the batch, durably, or nothing of it. After an error the batch may be stored all the
     /// same.
     fn commit(&self, batch: &Batch) -> Result<(), KvError>;
+
+    /// Returns an error if answers may not be given from this store any more: another manager may lead by now,
+    /// with a newer state.
+    fn serving(&self) -> Result<(), KvError> {
+        Ok(())
+    }
 }
 
 /// One state of the store.
@@ -50,6 +56,12 @@ pub enum KvError {
     Full {
         path: PathBuf,
         /// Message of the store, and what to do about it.
+        what: String,
+    },
+    /// This manager does not lead any more, or cannot know whether it does.
+    #[error("this manager does not lead any more: {what}; ask the one that does")]
+    Deposed {
+        /// What ended its time.
         what: String,
     },
     /// The state is of another version of the format.
@@ -85,7 +97,11 @@ pub enum KvError {
 
 impl From<KvError> for Refusal {
     fn from(error: KvError) -> Refusal {
-        let reason = if matches!(error, KvError::Full { .. }) { Reason::ManagerFull } else { Reason::Medium };
+        let reason = match error {
+            KvError::Full { .. } => Reason::ManagerFull,
+            KvError::Deposed { .. } => Reason::NotLeading,
+            _ => Reason::Medium,
+        };
         Refusal::new(reason, error.to_string())
     }
 }

@@ -157,9 +157,11 @@ pub fn need(request: &ControlRequest) -> Need {
         R::KeyRotate(_) | R::Keys(_) | R::RevokeFile(_) | R::RevokeClient(_) => Need::of(Right::Admin),
         R::HealStatus(_) | R::Qualify(_) => Need::of(Right::Admin),
         R::TokenNew(_) | R::Tokens(_) | R::TokenRevoke(_) => Need::of(Right::Admin),
+        R::RemoveManager(_) => Need::of(Right::Admin),
 
         R::Authenticate(_) | R::JoinDrive(_) | R::Heartbeat(_) | R::Sisters(_) => Need::of(Right::NoClient),
         R::BeginHeal(_) | R::EndHeal(_) | R::HealReport(_) => Need::of(Right::NoClient),
+        R::AddManager(_) => Need::of(Right::NoClient),
     }
 }
 
@@ -187,11 +189,15 @@ pub fn allowed(
 pub fn allowed_at_all(token: &TokenRecord, request: &str, right: Right) -> Result<(), Refusal> {
     match (token.role, right) {
         (_, Right::NoClient) => {
-            let detail = format!("token {:?} does not allow {request}: only drives send that", token.name);
+            let detail = format!(
+                "token {:?} does not allow {request}: only drives and new managers send that",
+                token.name
+            );
             Err(Refusal::new(Reason::NotAllowed, detail))
         }
-        (TokenRole::Drive, _) => {
-            let why = format!("lets a drive join, and does not allow {request}");
+        (TokenRole::Drive | TokenRole::Manager, _) => {
+            let role = token.role.word();
+            let why = format!("lets a {role} join, and does not allow {request}");
             Err(refused(token, &why, "a client's token: braid token new NAME"))
         }
         (TokenRole::Admin, _) => Ok(()),
@@ -343,6 +349,8 @@ mod tests {
         TokenNew            admin
         Tokens              admin
         TokenRevoke         admin
+        AddManager          drive
+        RemoveManager       admin
     ";
 
     fn token(role: TokenRole, volumes: Option<Vec<VolumeId>>, read_only: bool) -> TokenRecord {

@@ -40,7 +40,7 @@ impl TokenTable {
         self.known.iter().map(|(id, record)| (*id, TokenRecord::clone(record))).collect()
     }
 
-    /// Ok if the token may be used now: for a drive's token by this drive.
+    /// Ok if the token may be used now: for a token to join by this drive or manager.
     pub fn check(&self, token: TokenId, drive: DriveId, now_ms: u64) -> Result<Arc<TokenRecord>, Refusal> {
         let record = self.find(token)?;
         usable(&record, drive, now_ms)?;
@@ -89,9 +89,10 @@ pub fn usable(record: &TokenRecord, drive: DriveId, now_ms: u64) -> Result<(), R
         return refused("has expired", &format!("braid token revoke {name}, then {new}"));
     }
     if record.single_use && record.used_by != DriveId(0) && record.used_by != drive {
+        let role = record.role.word();
         let detail = format!(
-            "token {name:?} is for one drive, and drive {} has joined with it: ask an admin for another one for this \
-             drive (braid token new NAME --role drive)",
+            "token {name:?} is for one {role}, and {role} {} has joined with it: ask an admin for another one for this \
+             {role} (braid token new NAME --role {role})",
             record.used_by.short()
         );
         return Err(Refusal::new(Reason::BadToken, detail));

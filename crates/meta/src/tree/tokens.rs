@@ -142,7 +142,7 @@ pub fn make(tx: &mut Tx, new: &TokenNew, now_ms: u64) -> Result<TokenRecord, Ref
         secret: new.secret.clone(),
         volumes,
         read_only: new.read_only,
-        single_use: new.role == TokenRole::Drive,
+        single_use: matches!(new.role, TokenRole::Drive | TokenRole::Manager),
         used_by: DriveId(0),
         made_ms: now_ms,
         expires_s: match new.lasts_s {
@@ -155,7 +155,7 @@ pub fn make(tx: &mut Tx, new: &TokenNew, now_ms: u64) -> Result<TokenRecord, Ref
     Ok(record)
 }
 
-/// The token of a drive that joins, after its use.
+/// The token of a drive or manager that joins, after its use.
 pub fn handle_join(tx: &mut Tx, token: TokenId, drive: DriveId, now_ms: u64) -> Result<TokenRecord, Refusal> {
     let record: Option<TokenRecord> = tx.record(&key::token(token))?;
     let gone = || Refusal::new(Reason::BadToken, "the token is gone: ask for another (braid token new)");
@@ -201,7 +201,7 @@ pub fn revoke(tx: &mut Tx, name: &str, now_ms: u64) -> Result<Revoked, Refusal> 
     }
     let record = TokenRecord { revoked_ms: now_ms.max(1), ..record };
     tx.set(key::token(token), &record);
-    if record.role != TokenRole::Drive {
+    if !matches!(record.role, TokenRole::Drive | TokenRole::Manager) {
         for volume in volumes_of(tx, &record)? {
             keys::rotate_volume(tx, &volume.name, true, now_ms)?;
         }
@@ -404,7 +404,7 @@ mod tests {
         let of = |volumes: &[&str]| Some(volumes.iter().map(|name| (*name).to_owned()).collect());
         assert_eq!(reason(&TokenNew { volumes: of(&["none"]), ..new("other", 6) }), Reason::NoVolume);
         assert_eq!(reason(&TokenNew { volumes: of(&[]), ..new("other", 6) }), Reason::Range);
-        for role in [TokenRole::Admin, TokenRole::Drive] {
+        for role in [TokenRole::Admin, TokenRole::Drive, TokenRole::Manager] {
             let limited = TokenNew { role, read_only: true, ..new("other", 6) };
             assert_eq!(reason(&limited), Reason::Range);
         }

@@ -127,7 +127,7 @@ async fn a_store_is_found_by_its_cluster() {
 
     let nobody =
         std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
-    let text = cluster.file().replace(&store.client().config().manager, &nobody.to_string());
+    let text = cluster.file().replace(&store.client().config().managers.to_string(), &nobody.to_string());
     std::fs::write(dir.path().join("cluster.toml"), text).expect("written");
     let failed =
         tokio::time::timeout(Duration::from_secs(20), find(dir.path()).build()).await.expect("in time");

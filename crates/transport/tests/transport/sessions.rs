@@ -1,6 +1,7 @@
 //! Sessions with peers that are wrong, silent, forged or replayed.
 
 mod common;
+mod managers;
 mod shared;
 mod tls;
 
@@ -229,14 +230,21 @@ async fn manager() -> String {
     tokio::spawn(async move {
         while let Ok(stream) = listener.accept().await {
             tokio::spawn(async move {
-                let head = || ControlHead { term: 3, now_ms: 99 };
+                let head = || ControlHead { term: 3, now_ms: 99, managers: 0 };
                 let hello = hello(PeerRole::Manager);
                 let places = ConnectionSlots::new(Bounds::new(8, 8), GivesWay::Idle);
                 let holder = stream.holder().unwrap();
                 let place = |_: &_| Ok(places.take(holder, Origin::Here).unwrap());
-                let accepted =
-                    ControlPeer::accept(stream, &identity(), &hello, head, |_| Ok(token().secret), place)
-                        .await;
+                let accepted = ControlPeer::accept(
+                    stream,
+                    &identity(),
+                    &hello,
+                    Vec::new(),
+                    head,
+                    |_| Ok(token().secret),
+                    place,
+                )
+                .await;
                 let Ok(mut peer) = accepted else { return };
                 while let Ok(Some(asked)) = peer.next(head).await {
                     let reply = match asked.request {
@@ -272,11 +280,13 @@ async fn a_session_that_rests_gives_its_place_to_another() {
     let stream = listener.accept().await.unwrap();
     let places = ConnectionSlots::new(Bounds::new(1, 1), GivesWay::Idle);
     let holder = stream.holder().unwrap();
-    let head = || ControlHead { term: 3, now_ms: 99 };
+    let head = || ControlHead { term: 3, now_ms: 99, managers: 0 };
     let place = |_: &_| Ok(places.take(holder, Origin::Here).unwrap());
     let hello = hello(PeerRole::Manager);
     let mut peer =
-        ControlPeer::accept(stream, &identity(), &hello, head, |_| Ok(token().secret), place).await.unwrap();
+        ControlPeer::accept(stream, &identity(), &hello, Vec::new(), head, |_| Ok(token().secret), place)
+            .await
+            .unwrap();
     peer.next(head).await.unwrap().unwrap();
     assert!(places.take(holder, Origin::Here).is_none(), "it is being answered");
     peer.rest();
@@ -316,14 +326,17 @@ async fn a_wrong_token_is_refused() {
 
 #[tokio::test]
 async fn a_manager_that_does_not_know_the_secret_is_forged() {
-    let head = ControlHead { term: 1, now_ms: 1 };
+    let head = ControlHead { term: 1, now_ms: 1, managers: 0 };
     let address = peer(async move |mut sender, receiver| {
         sender.send(HELLO, 0, &hello(PeerRole::Manager).to_bytes(), &[]).await.unwrap();
         let Secured { mut sender, mut receiver, .. } =
             Secured::accept(sender, receiver, &identity()).await.unwrap();
         let (header, _) = receiver.frame().await.unwrap().unwrap();
-        let welcome =
-            ControlReply::Welcome(braid_wire::control::Welcome { cluster: CLUSTER, proof: [0; 32] });
+        let welcome = ControlReply::Welcome(braid_wire::control::Welcome {
+            cluster: CLUSTER,
+            proof: [0; 32],
+            managers: Vec::new(),
+        });
         let mut body = head.to_bytes();
         welcome.put_body(&mut body);
         sender.send(welcome.kind(), header.request, &body, &[]).await.unwrap();
@@ -426,8 +439,12 @@ async fn answered_with(answer: Vec<u8>) -> TransportError {
             panic!("the first request is the proof");
         };
         let proof = Token::manager_proof(&token().secret, &binding, &asked.nonce);
-        let welcome = ControlReply::Welcome(braid_wire::control::Welcome { cluster: CLUSTER, proof });
-        let mut body = ControlHead { term: 3, now_ms: 99 }.to_bytes();
+        let welcome = ControlReply::Welcome(braid_wire::control::Welcome {
+            cluster: CLUSTER,
+            proof,
+            managers: Vec::new(),
+        });
+        let mut body = ControlHead { term: 3, now_ms: 99, managers: 0 }.to_bytes();
         welcome.put_body(&mut body);
         sender.send(welcome.kind(), header.request, &body, &[]).await.unwrap();
         receiver.frame().await.unwrap().unwrap();
@@ -442,7 +459,7 @@ async fn answered_with(answer: Vec<u8>) -> TransportError {
 #[tokio::test]
 async fn what_is_damaged_in_the_middle_of_a_session_is_said_to_be() {
     let reply = ControlReply::Done(braid_wire::control::Done {});
-    let mut body = ControlHead { term: 3, now_ms: 99 }.to_bytes();
+    let mut body = ControlHead { term: 3, now_ms: 99, managers: 0 }.to_bytes();
     reply.put_body(&mut body);
     let frame = |number| {
         let header = FrameHeader::new(reply.kind(), number, &body, 0).emit();

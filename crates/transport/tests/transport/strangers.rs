@@ -123,11 +123,12 @@ async fn manager(strangers_max: usize, clients_max: usize) -> std::net::SocketAd
             let holder = stream.holder().unwrap();
             sessions.spawn(async move {
                 let hello = hello(PeerRole::Manager);
-                let head = || ControlHead { term: 3, now_ms: 99 };
+                let head = || ControlHead { term: 3, now_ms: 99, managers: 0 };
                 let full = || Refusal::new(braid_wire::Reason::Busy, "full");
                 let place = |_: &_| clients.take(holder, Origin::Here).ok_or_else(full);
                 let secret = |_: &_| Ok(token().secret);
-                let mut peer = ControlPeer::accept(stream, &identity(), &hello, head, secret, place).await?;
+                let mut peer =
+                    ControlPeer::accept(stream, &identity(), &hello, Vec::new(), head, secret, place).await?;
                 while let Some(asked) = peer.next(head).await? {
                     peer.reply(asked.number, &head(), &ControlReply::Done(braid_wire::control::Done {}))
                         .await?;

@@ -142,6 +142,45 @@ record! {
         notice: String,
         /// The names that are kept at drives.
         names: NamesState,
+        /// The cluster's managers, the leader first.
+        managers: Vec<ManagerRow>,
+        /// The members of the etcd that holds the managers' state; empty: the state is in the manager's own
+        /// directory.
+        members: Vec<MemberRow>,
+    }
+}
+
+record! {
+    /// A manager, as the manager that leads knows it.
+    pub struct ManagerRow {
+        /// The manager's address, `host:port`.
+        address: String,
+        /// True if the manager leads; false: it stands by.
+        leads: bool,
+        /// Milliseconds since the manager was last heard; 0 for the one that leads.
+        silent_ms: u64,
+        /// Number of the state's changes that the manager has not taken over yet; 0 for the one that leads.
+        lag: u64,
+        /// The release of braid that the manager runs; empty: not known.
+        version: String,
+    }
+}
+
+record! {
+    /// A member of the etcd that holds the managers' state.
+    pub struct MemberRow {
+        /// The member's name.
+        name: String,
+        /// The member's address for other members.
+        peer: String,
+        /// True if the member answers, and knows a leader.
+        healthy: bool,
+        /// True if the member leads the others.
+        leads: bool,
+        /// Size of the member's database, in bytes; 0: not known.
+        database_bytes: u64,
+        /// Alarms that the member has raised, by etcd's names for them, such as `NOSPACE`.
+        alarms: Vec<String>,
     }
 }
 

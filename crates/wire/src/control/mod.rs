@@ -26,6 +26,7 @@ mod jobs;
 mod keys;
 mod layout;
 mod lock;
+mod manager;
 mod names;
 mod relayout;
 mod reservation;
@@ -45,9 +46,9 @@ pub use batch::{BATCH_ITEMS_MAX, Batch, BatchAnswer, BatchItem, BatchReply};
 pub use drive::{
     Admission, Backup, BackupReply, CalibrateDrive, CalibrateDriveReply, DrainDrive, DrainDriveReply,
     DriveRow, DriveState, FileSystem, FreeUnnamed, Heartbeat, HeartbeatReply, JoinDrive, JoinDriveReply,
-    Latency, NamesState, PAUSE_MS_MAX, PauseDrive, ProcessMark, RemoveDrive, ReplaceDrive, ReplaceDriveReply,
-    SISTERS_MAX, ScrubDrive, ScrubDriveReply, SisterRow, Sisters, SistersReply, StateMark, Status,
-    StatusReply,
+    Latency, ManagerRow, MemberRow, NamesState, PAUSE_MS_MAX, PauseDrive, ProcessMark, RemoveDrive,
+    ReplaceDrive, ReplaceDriveReply, SISTERS_MAX, ScrubDrive, ScrubDriveReply, SisterRow, Sisters,
+    SistersReply, StateMark, Status, StatusReply,
 };
 pub use file::{
     Access, Allocate, AllocateAct, Backing, BeginHeal, ByteRange, ColumnRow, Commit, CreateUnnamed, Cut,
@@ -65,6 +66,7 @@ pub use keys::{
 };
 pub use layout::{Clustering, LAYOUT_XATTR, LayoutFrom, LayoutOf, LayoutReply, SetClustering, SetLayout};
 pub use lock::{HeldLock, Lock, LockHow, LockKind, LockState, Locked};
+pub use manager::{AddManager, EtcdPeer, ManagerAdded, RemoveManager};
 pub use names::{
     DirectoryReply, Entry, EntryKind, LABEL_BYTES_MAX, Link, Lookup, MODE_MAX, MakeDirectory, NAME_BYTES_MAX,
     NamePlace, PATH_BYTES_MAX, QuotaList, QuotaListReply, QuotaRemove, QuotaRow, QuotaSet, ReadDirectory,
@@ -117,7 +119,19 @@ record! {
         term: u64,
         /// Manager time, in milliseconds. It never goes back, not even across a restart.
         now_ms: u64,
+        /// Mark of the list of managers; see [`managers_mark`]. If it is not that of the list in the
+        /// session's [`Welcome`], the list has changed since: the asker connects again to learn the new one.
+        managers: u32,
     }
+}
+
+/// The mark of a list of managers: the CRC32C of its addresses, sorted, with a newline after each. So it
+/// stays the same when only the leader changes. 0 for an empty list.
+pub fn managers_mark(managers: &[String]) -> u32 {
+    let mut sorted: Vec<&str> = managers.iter().map(String::as_str).collect();
+    sorted.sort_unstable();
+    let lines: String = sorted.iter().flat_map(|address| [address, "\n"]).collect();
+    crate::checksum::crc32c(lines.as_bytes())
 }
 
 record! {
@@ -125,7 +139,8 @@ record! {
     pub struct Authenticate {
         /// The kind of session that the asker wants.
         standing: Standing,
-        /// The drive, for [`Standing::Drive`] and [`Standing::Join`]; zero for a client.
+        /// The drive, for [`Standing::Drive`] and [`Standing::Join`]; for [`Standing::Manager`] a number of the
+        /// host, the same in each repeat; zero for a client.
         drive: DriveId,
         /// Number of the drive's master key, for [`Standing::Drive`]; else 0. It says which key is proved.
         key: u32,
@@ -145,6 +160,9 @@ record! {
         cluster: ClusterId,
         /// The proof; see [`Token::manager_proof`](crate::token::Token::manager_proof).
         proof: [u8; 32],
+        /// Addresses of the cluster's managers, `host:port`, that of the leader first. Empty: the manager is
+        /// the only one, and the asker goes on with the address that it has.
+        managers: Vec<String>,
     }
 }
 
@@ -301,6 +319,10 @@ message_set! {
         TokenRevoke(TokenRevoke) = 0x0273,
         /// Pause a drive, or end the pause: Done.
         PauseDrive(PauseDrive) = 0x027c,
+        /// Add the asking host to the managers: ManagerAdded.
+        AddManager(AddManager) = 0x0280,
+        /// Take a lost manager out of the cluster: Done.
+        RemoveManager(RemoveManager) = 0x0281,
     }
 }
 
@@ -395,6 +417,8 @@ message_set! {
         TokenMade(TokenMade) = 0x8271,
         /// The tokens on record.
         Tokens(TokensReply) = 0x8272,
+        /// The host is one of the managers.
+        ManagerAdded(ManagerAdded) = 0x8280,
         /// A refusal of any request.
         Refused(Refusal) = 0x82ff,
     }

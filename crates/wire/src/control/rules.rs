@@ -58,6 +58,7 @@ impl ControlRequest {
         const CLIENT: Rules = Rules::of(&[Standing::Client]);
         const DRIVE: Rules = Rules::of(&[Standing::Drive]);
         const JOIN: Rules = Rules::of(&[Standing::Join]);
+        const MANAGER: Rules = Rules::of(&[Standing::Manager]);
         const BOTH: Rules = Rules::of(&[Standing::Client, Standing::Drive]);
         match self {
             R::Authenticate(_) => NOBODY.always(), // the session's first message, and never again
@@ -139,6 +140,9 @@ impl ControlRequest {
             R::TokenNew(_) => CLIENT.once(),
             R::Tokens(_) => CLIENT,
             R::TokenRevoke(_) => CLIENT.once(),
+
+            R::AddManager(_) => MANAGER,
+            R::RemoveManager(_) => CLIENT,
 
             R::Watch(_) => CLIENT,
             R::Lock(_) => CLIENT.in_batch().waits(),

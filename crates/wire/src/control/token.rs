@@ -47,7 +47,7 @@ choice! {
     pub enum TokenState {
         /// It may be.
         Valid = 1,
-        /// A drive has joined with it, and no other may.
+        /// A drive or a manager has joined with it, and no other may.
         Used = 2,
         /// It has ended by itself.
         Expired = 3,
@@ -69,9 +69,9 @@ record! {
         volumes: Option<Vec<String>>,
         /// True if it changes nothing.
         read_only: bool,
-        /// True if one drive may join with it, and no second one.
+        /// True if one drive or manager may join with it, and no second one.
         single_use: bool,
-        /// Name of the drive that has joined with it; empty: none, or any number may.
+        /// Name of the drive, or number of the manager, that has joined with it; empty: none, or any number may.
         used_by: String,
         /// Manager time when it was made, in milliseconds.
         made_ms: u64,

@@ -213,6 +213,7 @@ fn all_requests_to_the_manager() {
             Standing::Client => "client",
             Standing::Join => "join",
             Standing::Drive => "drive",
+            Standing::Manager => "manager",
         };
         let sessions: Vec<&str> = rules.by.iter().map(session).collect();
         let sessions = if sessions.is_empty() { "none".to_owned() } else { sessions.join(", ") };

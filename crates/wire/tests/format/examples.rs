@@ -268,10 +268,10 @@ fn example_control() {
     let body = [RequestHead::NONE.to_bytes(), request.to_bytes()].concat();
     out += &dump_frame("asker: Authenticate", kind, 1, &body, &parts, &[]);
     let proof = Token::manager_proof(&token, &hello.binding(), &nonce);
-    let reply = ControlReply::from(Welcome { cluster: hello.cluster, proof });
-    let mut body = ControlHead { term: 4, now_ms: 1_000 }.to_bytes();
+    let reply = ControlReply::from(Welcome { cluster: hello.cluster, proof, managers: Vec::new() });
+    let mut body = ControlHead { term: 4, now_ms: 1_000, managers: 0 }.to_bytes();
     reply.put_body(&mut body);
-    let parts = [("term", 8), ("now_ms", 8), ("cluster", 16), ("proof", 32)];
+    let parts = [("term", 8), ("now_ms", 8), ("managers", 4), ("cluster", 16), ("proof", 32), ("count", 4)];
     out += &dump_frame("manager: Welcome", reply.kind(), 1, &body, &parts, &[]);
     golden("example-control.txt", &out);
 }

@@ -63,7 +63,7 @@ async fn client_of(
             let asked = Arc::clone(&asked);
             let identity = identity.clone();
             tokio::spawn(async move {
-                let head = || ControlHead { term: 1, now_ms: now_ms.load(Ordering::SeqCst) };
+                let head = || ControlHead { term: 1, now_ms: now_ms.load(Ordering::SeqCst), managers: 0 };
                 let hello = Hello {
                     role: PeerRole::Manager,
                     version_min: braid_wire::frame::WIRE_VERSION,
@@ -77,7 +77,8 @@ async fn client_of(
                 let slots = ConnectionSlots::new(Bounds::new(1, 1), GivesWay::Idle);
                 let holder = stream.holder().unwrap();
                 let slot = |_: &Authenticate| Ok(slots.take(holder, Origin::Here).unwrap());
-                let accepted = ControlPeer::accept(stream, &identity, &hello, head, secret, slot).await;
+                let accepted =
+                    ControlPeer::accept(stream, &identity, &hello, Vec::new(), head, secret, slot).await;
                 let mut peer = accepted.unwrap();
                 while let Ok(Some(Asked { number, head: of, request })) = peer.next(head).await {
                     let request = request.unwrap();

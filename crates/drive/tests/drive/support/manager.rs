@@ -12,7 +12,7 @@ use braid_wire::Addresses;
 use braid_wire::capability::{Capability, Rights};
 use braid_wire::control::{
     Admission, Authenticate, ControlHead, ControlReply, ControlRequest, Grant, Heartbeat, HeartbeatReply,
-    JoinDriveReply, KeyTurn, SisterRow, Sisters, SistersReply, StateMark,
+    JoinDriveReply, KeyTurn, SisterRow, Sisters, SistersReply, StateMark, managers_mark,
 };
 use braid_wire::data::{Hello, PeerRole};
 use braid_wire::token::{Standing, Token, TokenRole};
@@ -24,6 +24,8 @@ use super::requests::partition_level;
 pub struct Manager {
     pub address: String,
     state: Arc<Mutex<ManagerState>>,
+    /// The leader that it names, while it stands by.
+    stands_by: Arc<Mutex<Option<String>>>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -49,6 +51,10 @@ pub struct ManagerState {
     /// The key on record and its next turn, of all drives.
     pub turn: KeyTurn,
     pub last: Option<Heartbeat>,
+    /// Address of the manager that got it.
+    pub last_at: String,
+    /// The list of managers that drives are told.
+    pub managers: Vec<String>,
     /// Listening addresses of each drive, from its last heartbeat.
     pub addresses: BTreeMap<DriveId, Addresses>,
 }
@@ -59,9 +65,6 @@ impl Manager {
     }
 
     pub async fn start_for(cluster: ClusterId) -> Manager {
-        let listener =
-            Listener::bind_with("127.0.0.1:0", Limits::default(), Capacity::default()).await.unwrap();
-        let address = listener.local_address().to_string();
         let state = Arc::new(Mutex::new(ManagerState {
             cluster,
             term: 1,
@@ -79,16 +82,37 @@ impl Manager {
             masters: BTreeMap::new(),
             turn: KeyTurn::FIRST,
             last: None,
+            last_at: String::new(),
+            managers: Vec::new(),
             addresses: BTreeMap::new(),
         }));
-        let shared = Arc::clone(&state);
+        Manager::start_on(state).await
+    }
+
+    /// Another manager with the same state.
+    pub async fn start_beside(&self) -> Manager {
+        Manager::start_on(Arc::clone(&self.state)).await
+    }
+
+    async fn start_on(state: Arc<Mutex<ManagerState>>) -> Manager {
+        let listener =
+            Listener::bind_with("127.0.0.1:0", Limits::default(), Capacity::default()).await.unwrap();
+        let address = listener.local_address().to_string();
+        let stands_by = Arc::new(Mutex::new(None));
+        let shared = (Arc::clone(&state), Arc::clone(&stands_by), address.clone());
         let task = tokio::spawn(async move {
             let mut peers = tokio::task::JoinSet::new();
             while let Ok(stream) = listener.accept().await {
-                peers.spawn(serve(stream, Arc::clone(&shared)));
+                let (state, stands_by, address) = shared.clone();
+                peers.spawn(serve(stream, state, stands_by, address));
             }
         });
-        Manager { address, state, task }
+        Manager { address, state, stands_by, task }
+    }
+
+    /// From now on it stands by, and names this leader; `None`: it leads.
+    pub fn stands_by(&self, leader: Option<&str>) {
+        *self.stands_by.lock().unwrap() = leader.map(str::to_owned);
     }
 
     pub fn state(&self) -> MutexGuard<'_, ManagerState> {
@@ -122,7 +146,8 @@ fn join_secret() -> Key {
 
 fn head(state: &Arc<Mutex<ManagerState>>) -> ControlHead {
     let state = state.lock().unwrap();
-    ControlHead { term: state.term, now_ms: state.now_ms }
+    let managers = managers_mark(&state.managers);
+    ControlHead { term: state.term, now_ms: state.now_ms, managers }
 }
 
 fn secret_of(state: &Arc<Mutex<ManagerState>>, asker: &Authenticate) -> Result<Key, Refusal> {
@@ -137,7 +162,13 @@ fn secret_of(state: &Arc<Mutex<ManagerState>>, asker: &Authenticate) -> Result<K
     }
 }
 
-async fn serve(stream: Stream, state: Arc<Mutex<ManagerState>>) {
+async fn serve(
+    stream: Stream,
+    state: Arc<Mutex<ManagerState>>,
+    stands_by: Arc<Mutex<Option<String>>>,
+    address: String,
+) {
+    let standing_by = || stands_by.lock().unwrap().clone().map(Refusal::standing_by);
     {
         let mut state = state.lock().unwrap();
         if state.breaks > 0 {
@@ -155,14 +186,16 @@ async fn serve(stream: Stream, state: Arc<Mutex<ManagerState>>) {
         challenge: challenge(),
     };
     let identity = ServerIdentity::of(&authority(hello.cluster), braid_transport::host::wall_ms() / 1000);
-    let secret_of = |asker: &Authenticate| secret_of(&state, asker);
+    let secret_of = |asker: &Authenticate| standing_by().map_or_else(|| secret_of(&state, asker), Err);
+    let managers = state.lock().unwrap().managers.clone();
     let places = ConnectionSlots::new(Bounds::new(1, 1), GivesWay::Idle);
     let holder = stream.holder().unwrap();
     let place_for = |_: &Authenticate| Ok(places.take(holder, Origin::Here).unwrap());
     let accepted =
-        ControlPeer::accept(stream, &identity, &hello, || head(&state), secret_of, place_for).await;
+        ControlPeer::accept(stream, &identity, &hello, managers, || head(&state), secret_of, place_for).await;
     let Ok(mut peer) = accepted else { return };
     while let Ok(Some(Asked { number, request, .. })) = peer.next(|| head(&state)).await {
+        let request = request.and_then(|request| standing_by().map_or(Ok(request), Err));
         let reply = match request {
             Ok(ControlRequest::JoinDrive(join)) => {
                 let master = Token::master_key(&peer.secret, &peer.binding, &peer.nonce, peer.drive);
@@ -184,6 +217,7 @@ async fn serve(stream: Stream, state: Arc<Mutex<ManagerState>>) {
                     state.turn.number = heartbeat.key;
                 }
                 state.last = Some(heartbeat);
+                state.last_at.clone_from(&address);
                 if !state.answers {
                     return;
                 }

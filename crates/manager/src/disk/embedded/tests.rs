@@ -8,6 +8,7 @@ use braid_wire::Reason;
 use redb::StorageBackend;
 
 use super::*;
+use crate::disk::conformance::check_failing;
 
 /// A file in memory, on a disk that is full on demand.
 #[derive(Debug, Clone, Default)]
@@ -226,4 +227,12 @@ fn the_very_file_is_opened_again_and_not_another_at_its_path() {
     assert!(put(&kv, b"b").is_err(), "a batch of before");
     assert!(has(&kv, b"a").expect("opened again"));
     put(&kv, b"b").expect("stored");
+}
+
+#[test]
+fn a_store_whose_disk_is_full_now_and_then_conforms() {
+    let disk = Fallible::default();
+    let reopened = disk.clone();
+    let kv = EmbeddedKv::over(disk.open().expect("opened"), Path::new("state"), move || reopened.open());
+    check_failing(&kv.expect("made"), |fails| disk.is_full.store(fails, Ordering::Release));
 }

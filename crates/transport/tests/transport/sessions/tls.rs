@@ -39,14 +39,15 @@ async fn manager(identity: ServerIdentity, limits: Limits) -> (String, Ends) {
             let identity = identity.clone();
             tokio::spawn(async move {
                 let serve = async {
-                    let head = || ControlHead { term: 3, now_ms: 99 };
+                    let head = || ControlHead { term: 3, now_ms: 99, managers: 0 };
                     let hello = hello(PeerRole::Manager);
                     let places = ConnectionSlots::new(Bounds::new(8, 8), GivesWay::Idle);
                     let holder = stream.holder()?;
                     let place = |_: &_| Ok(places.take(holder, Origin::Here).unwrap());
                     let secret = |_: &Authenticate| Ok(token().secret);
                     let mut peer =
-                        ControlPeer::accept(stream, &identity, &hello, head, secret, place).await?;
+                        ControlPeer::accept(stream, &identity, &hello, Vec::new(), head, secret, place)
+                            .await?;
                     while let Some(asked) = peer.next(head).await? {
                         peer.reply(asked.number, &head(), &ControlReply::Done(Done {})).await?;
                     }
