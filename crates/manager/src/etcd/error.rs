@@ -24,7 +24,8 @@ pub enum EtcdError {
     },
     /// Etcd's certificate is not of the CA that the manager was told.
     #[error(
-        "{state} cannot be trusted: {what}. Its certificate must be of the CA in --etcd-ca and name the host that is connected to"
+        "{state} cannot be trusted: {what}. Its certificate must be of the CA in --etcd-ca and name the host that is connected to; if it asks for the manager's, that \
+         must be of the CA that etcd trusts (--etcd-certificate, --etcd-key)"
     )]
     Untrusted {
         state: String,
