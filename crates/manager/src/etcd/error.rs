@@ -19,7 +19,7 @@ pub enum EtcdError {
     )]
     Silent {
         state: String,
-        /// What the last member that was asked did.
+        /// Fault of the last member that was asked.
         what: String,
     },
     /// Etcd's certificate is not of the CA that the manager was told.
@@ -29,7 +29,7 @@ pub enum EtcdError {
     )]
     Untrusted {
         state: String,
-        /// What the check of the certificate said.
+        /// Words of the check of the certificate.
         what: String,
     },
     /// Etcd has no space left, and takes no writes until somebody acts.
@@ -43,7 +43,7 @@ pub enum EtcdError {
     #[error("{state} refuses: {what}")]
     Refused {
         state: String,
-        /// What etcd said.
+        /// The words of etcd.
         what: String,
     },
     /// This manager's time as the leader is over.

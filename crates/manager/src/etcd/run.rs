@@ -53,7 +53,7 @@ enum Turn {
     Over(String),
 }
 
-/// What all turns share.
+/// The things that all turns share.
 struct Node {
     config: Config,
     link: Arc<Link>,
@@ -143,7 +143,8 @@ impl Node {
             };
             self.key.forget();
             let mut keeping = JoinSet::new();
-            let (kept, link) = (Arc::clone(&lease), Arc::clone(&self.link));
+            let kept = Arc::clone(&lease);
+            let link = Arc::clone(&self.link);
             keeping.spawn(async move { kept.keep(&link).await });
             let turn = self.turn(&lease, shutdown.as_mut()).await;
             keeping.shutdown().await;

@@ -1,4 +1,5 @@
-//! The format of the log in etcd, version 1: golden bytes, and docs/format-manager.md must agree with the code.
+//! The format of the log in etcd, version 1: golden bytes, and docs/format-manager.md must agree with the
+//! code.
 
 use braid_meta::records::kv::Batch;
 use braid_meta::records::log::*;
