@@ -7,10 +7,10 @@ use std::process::{Child, Command, Stdio};
 
 use crate::signal;
 
-/// How to get etcd, for whoever runs the tests without it.
+/// The way to get etcd, for whoever runs the tests without it.
 const REMEDY: &str = "cannot start etcd, which these tests need: install it (apt-get install etcd-server)";
 
-/// Running members.
+/// Members that run.
 #[derive(Debug)]
 pub struct Etcd {
     dir: PathBuf,

@@ -24,15 +24,15 @@ use crate::start::{Ready, ready_of};
 /// Pause after connections could not be taken.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What a manager that stands by proves itself with.
+/// The means by which a manager that stands by proves itself.
 pub(super) struct Proof {
     cluster: ClusterId,
     trust: Trust,
 }
 
 impl Proof {
-    /// What the copy of the state has for it, and what the manager's starter is told; `None` if the state is
-    /// still empty.
+    /// The means that the copy of the state has for it, and the word for the manager's starter; `None` if the
+    /// state is still empty.
     pub(super) async fn of(
         cache: &Arc<Cache>,
         address: &str,
@@ -52,7 +52,7 @@ impl Proof {
     }
 }
 
-/// What the sessions of a manager that stands by are told.
+/// Facts for the sessions of a manager that stands by.
 #[derive(Default)]
 pub(super) struct Known {
     proof: Mutex<Option<Arc<Proof>>>,
