@@ -43,11 +43,11 @@ pub use attributes::{
 };
 pub use batch::{BATCH_ITEMS_MAX, Batch, BatchAnswer, BatchItem, BatchReply};
 pub use drive::{
-    Admission, Backup, BackupReply, CalibrateDrive, CalibrateDriveReply, DrainDrive, DrainDriveReply,
-    DriveRow, DriveState, FileSystem, FreeUnnamed, Heartbeat, HeartbeatReply, JoinDrive, JoinDriveReply,
-    Latency, ManagerRow, MemberRow, NamesState, PAUSE_MS_MAX, PauseDrive, ProcessMark, RemoveDrive,
-    ReplaceDrive, ReplaceDriveReply, SISTERS_MAX, ScrubDrive, ScrubDriveReply, SisterRow, Sisters,
-    SistersReply, StateMark, Status, StatusReply,
+    Admission, BACKUP_PART_BYTES_MAX, Backup, BackupPart, BackupReply, CalibrateDrive, CalibrateDriveReply,
+    DrainDrive, DrainDriveReply, DriveRow, DriveState, FileSystem, FreeUnnamed, Heartbeat, HeartbeatReply,
+    JoinDrive, JoinDriveReply, Latency, ManagerRow, MemberRow, NamesState, PAUSE_MS_MAX, PauseDrive,
+    ProcessMark, ReadBackup, RemoveDrive, ReplaceDrive, ReplaceDriveReply, SISTERS_MAX, ScrubDrive,
+    ScrubDriveReply, SisterRow, Sisters, SistersReply, StateMark, Status, StatusReply,
 };
 pub use file::{
     Access, Allocate, AllocateAct, Backing, BeginHeal, ByteRange, ColumnRow, Commit, CreateUnnamed, Cut,
@@ -316,6 +316,8 @@ message_set! {
         TokenRevoke(TokenRevoke) = 0x0273,
         /// Pause a drive, or end the pause: Done.
         PauseDrive(PauseDrive) = 0x027c,
+        /// Read a part of the last backup: BackupPart.
+        ReadBackup(ReadBackup) = 0x0290,
     }
 }
 
@@ -410,6 +412,8 @@ message_set! {
         TokenMade(TokenMade) = 0x8271,
         /// The tokens on record.
         Tokens(TokensReply) = 0x8272,
+        /// A part of the backup.
+        BackupPart(BackupPart) = 0x8290,
         /// A refusal of any request.
         Refused(Refusal) = 0x82ff,
     }
