@@ -44,7 +44,7 @@ use braid_wire::{Reason, Refusal};
 use tokio::sync::{Notify, OwnedMutexGuard, Semaphore, oneshot};
 use tokio::time::{sleep, timeout};
 
-use crate::asker::asker;
+use crate::asker::{asker, asker_access, asker_token};
 use crate::catalogue::followed::Followed;
 use crate::catalogue::kept::Kept;
 use crate::drive_calls::DriveCalls;
@@ -279,6 +279,8 @@ impl Core {
         self: &Arc<Core>,
         work: impl FnOnce(&Core, &Tx) -> Result<R, Refusal> + Send + 'static,
     ) -> Result<R, Refusal> {
+        let token = asker_token();
+        let access = asker_access();
         let (answer, answered) = oneshot::channel();
         let given_up = Arc::new(AtomicBool::new(false));
         let is_given_up = Arc::clone(&given_up);
@@ -286,7 +288,10 @@ impl Core {
             if is_given_up.load(Ordering::Acquire) {
                 return;
             }
-            let result = tx.map_err(Refusal::clone).and_then(|tx| work(core, tx));
+            let result = tx.map_err(Refusal::clone).and_then(|tx| {
+                tx.act_for(token, access);
+                work(core, tx)
+            });
             drop(answer.send(result));
         });
         if self.reads.add(read) {
@@ -322,8 +327,15 @@ impl Core {
         work: impl FnOnce(&Core, &Tx) -> Result<R, Refusal> + Send + 'static,
     ) -> Result<R, Refusal> {
         let core = Arc::clone(self);
+        let token = asker_token();
+        let access = asker_access();
         let given_up = AtomicBool::new(false);
-        let reading = host::spawn_blocking(move || core.db.read(|tx| work(&core, tx)));
+        let reading = host::spawn_blocking(move || {
+            core.db.read(|tx| {
+                tx.act_for(token, access);
+                work(&core, tx)
+            })
+        });
         within(wait, &given_up, reading).await
     }
 
@@ -344,6 +356,12 @@ impl Core {
         then: impl FnOnce(&Core, &R) + Send + 'static,
     ) -> Result<R, Refusal> {
         let by = asker();
+        let token = asker_token();
+        let access = asker_access();
+        let work = move |core: &Core, tx: &mut Tx| {
+            tx.act_for(token, access);
+            work(core, tx)
+        };
         let (answer, answered) = oneshot::channel();
         let given_up = Arc::new(AtomicBool::new(false));
         let is_given_up = Arc::clone(&given_up);

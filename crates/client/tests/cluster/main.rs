@@ -9,6 +9,7 @@ mod faults;
 mod files;
 mod holes;
 mod keys;
+mod privacy;
 mod quotas;
 mod rails;
 mod ranges;

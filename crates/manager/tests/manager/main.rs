@@ -32,5 +32,6 @@ mod snapshots;
 mod space;
 mod states;
 mod successors;
+mod token_limits;
 mod tokens;
 mod twice;

@@ -43,11 +43,11 @@ pub use attributes::{
 };
 pub use batch::{BATCH_ITEMS_MAX, Batch, BatchAnswer, BatchItem, BatchReply};
 pub use drive::{
-    Admission, Backup, BackupReply, CalibrateDrive, CalibrateDriveReply, DrainDrive, DrainDriveReply,
-    DriveRow, DriveState, FileSystem, FreeUnnamed, Heartbeat, HeartbeatReply, JoinDrive, JoinDriveReply,
-    Latency, ManagerRow, MemberRow, NamesState, PAUSE_MS_MAX, PauseDrive, ProcessMark, RemoveDrive,
-    ReplaceDrive, ReplaceDriveReply, SISTERS_MAX, ScrubDrive, ScrubDriveReply, SisterRow, Sisters,
-    SistersReply, StateMark, Status, StatusReply,
+    Admission, Backup, BackupReply, CalibrateDrive, CalibrateDriveReply, Certificate, CertifyDrive,
+    DrainDrive, DrainDriveReply, DriveRow, DriveState, FileSystem, FreeUnnamed, Heartbeat, HeartbeatReply,
+    JoinDrive, JoinDriveReply, Latency, ManagerRow, MemberRow, NamesState, PAUSE_MS_MAX, PauseDrive,
+    ProcessMark, RemoveDrive, ReplaceDrive, ReplaceDriveReply, SISTERS_MAX, ScrubDrive, ScrubDriveReply,
+    SisterRow, Sisters, SistersReply, StateMark, Status, StatusReply,
 };
 pub use file::{
     Access, Allocate, AllocateAct, Backing, BeginHeal, ByteRange, ColumnRow, Commit, CreateUnnamed, Cut,
@@ -68,8 +68,8 @@ pub use lock::{HeldLock, Lock, LockHow, LockKind, LockState, Locked};
 pub use names::{
     DirectoryReply, Entry, EntryKind, LABEL_BYTES_MAX, Link, Lookup, MODE_MAX, MakeDirectory, NAME_BYTES_MAX,
     NamePlace, PATH_BYTES_MAX, QuotaList, QuotaListReply, QuotaRemove, QuotaRow, QuotaSet, ReadDirectory,
-    Rename, RenameHow, Seen, Unlink, UnlinkOnly, VolumeCreate, VolumeList, VolumeListReply, VolumeRemove,
-    VolumeRow,
+    Rename, RenameHow, Seen, Unlink, UnlinkOnly, VolumeCreate, VolumeList, VolumeListReply, VolumeProtect,
+    VolumeRemove, VolumeRow,
 };
 pub use relayout::{Relayout, RelayoutReply, RelayoutRow, Relayouts, RelayoutsReply};
 pub use reservation::{
@@ -85,7 +85,9 @@ pub use snapshot::{
     SnapshotMade, SnapshotMake, SnapshotRemove, SnapshotRow, SnapshotSchedules, SnapshotSchedulesReply,
     Snapshots, SnapshotsReply,
 };
-pub use token::{TokenMade, TokenNew, TokenRevoke, TokenRow, TokenState, Tokens, TokensReply};
+pub use token::{
+    GROUPS_MAX, TokenMade, TokenNew, TokenRevoke, TokenRow, TokenState, TokenUser, Tokens, TokensReply,
+};
 pub use watch::{News, Watch};
 
 use crate::refusal::Refusal;
@@ -316,6 +318,10 @@ message_set! {
         TokenRevoke(TokenRevoke) = 0x0273,
         /// Pause a drive, or end the pause: Done.
         PauseDrive(PauseDrive) = 0x027c,
+        /// Set how a volume's data is protected on its way: Done.
+        VolumeProtect(VolumeProtect) = 0x0298,
+        /// Ask for a certificate of the cluster's CA, as a drive: Certificate.
+        CertifyDrive(CertifyDrive) = 0x0299,
     }
 }
 
@@ -410,6 +416,8 @@ message_set! {
         TokenMade(TokenMade) = 0x8271,
         /// The tokens on record.
         Tokens(TokensReply) = 0x8272,
+        /// A drive's certificate.
+        Certificate(Certificate) = 0x8299,
         /// A refusal of any request.
         Refused(Refusal) = 0x82ff,
     }

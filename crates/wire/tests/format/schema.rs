@@ -81,6 +81,7 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         control::KeyTurn,
         control::VolumeKeysRow,
         control::TokenRow,
+        control::TokenUser,
         control::DriveKeyRow,
         control::ClientRow,
         control::SnapshotRow,
