@@ -34,6 +34,7 @@ use braid_meta::rules::reservations::Reservations;
 use braid_meta::rules::scarce::Scarce;
 use braid_meta::rules::space::{candidate, has_room};
 use braid_meta::rules::watchers::{LEASE_MS, Told, Watchers};
+use braid_meta::tokens::opened::OpenedWith;
 use braid_meta::tokens::table::TokenTable;
 use braid_meta::tree::files::columns_on;
 use braid_meta::tree::shapes::drives_for;
@@ -129,6 +130,7 @@ pub struct Core {
     pub(crate) clients: Mutex<Clients>,
     pub(crate) managers: Mutex<KnownManagers>,
     pub(crate) tokens: Mutex<TokenTable>,
+    pub(crate) opened_with: Mutex<OpenedWith>,
     /// Signals that tokens were revoked: sessions look whether theirs is one of them.
     pub(crate) token_ends: Notify,
     pub(crate) locking: Locking,
@@ -212,6 +214,11 @@ impl Core {
     /// The tokens on record, and how many sessions are open with each.
     pub(crate) fn tokens(&self) -> MutexGuard<'_, TokenTable> {
         self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The files that were opened with limited tokens.
+    pub(crate) fn opened_with(&self) -> MutexGuard<'_, OpenedWith> {
+        self.opened_with.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The table of leases.

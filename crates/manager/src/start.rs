@@ -243,6 +243,7 @@ pub async fn start(
         books: tokio::sync::Mutex::default(),
         clients: Mutex::default(),
         tokens: Mutex::default(),
+        opened_with: Mutex::default(),
         token_ends: Notify::new(),
         watchers: Mutex::new(Watchers::new(clock.pauses(), was_watched.then(|| clock.running_ms()))),
         locking: Locking::new(sessions, clock.pauses()),

@@ -82,7 +82,7 @@ pub(crate) async fn answer(
     core.clients().check(client)?;
     let record = record_of(core, token)?;
     if let Some(record) = &record {
-        token_rights::may(core, client, record, &request).await?;
+        token_rights::may(core, token, record, &request).await?;
     }
     if let ControlRequest::Batch(batch) = request {
         // Not within `handle`, whose frame is large: a thread's stack has no room for two of them.
@@ -91,7 +91,11 @@ pub(crate) async fn answer(
     let access = record.as_deref().and_then(Access::of);
     if !rules.is_operation {
         let asked = Asked { caller, operation: None, record: record.as_deref() };
+        let is_limited = access.is_some();
         let reply = asked_by(client, token, access, handle(core, asked, request)).await?;
+        if let (ControlReply::Opened(opened), true) = (&reply, is_limited) {
+            core.opened_with().note(token, opened.stat.file);
+        }
         return match &record {
             Some(record) => token_rights::shown(core, record, reply).await,
             None => Ok(reply),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_layout::{ClientId, DriveId, FileId, TokenId, VolumeId};
+use braid_layout::{DriveId, TokenId, VolumeId};
 use braid_meta::records::schema::TokenRecord;
 use braid_meta::tokens::access::Access;
 use braid_meta::tokens::permissions::Act;
@@ -11,7 +11,7 @@ use braid_meta::tokens::rights::{self, Right};
 use braid_meta::tree::{reach, tokens};
 use braid_wire::control::{ControlReply, ControlRequest};
 use braid_wire::token::TokenRole;
-use braid_wire::{Reason, Refusal};
+use braid_wire::Refusal;
 use tokio::time::timeout;
 
 use crate::core::Core;
@@ -22,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Ok if a session with this token may send the request.
 pub(crate) async fn may(
     core: &Arc<Core>,
-    client: ClientId,
+    id: TokenId,
     token: &Arc<TokenRecord>,
     request: &ControlRequest,
 ) -> Result<(), Refusal> {
@@ -41,19 +41,10 @@ pub(crate) async fn may(
         rights::allowed(&token, name, &need, |place| tokens::volume_of(tx, place))?;
         let Some(access) = access else { return Ok(()) };
         let act = if need.right == Right::Write { Act::Write } else { Act::Read };
-        let keeps = |file| has_open(core, client, file);
-        need.places.iter().try_for_each(|place| reach::may_be_at(tx, &access, act, place, keeps))
+        let had = |file| core.opened_with().has(id, file);
+        need.places.iter().try_for_each(|place| reach::may_be_at(tx, &access, act, place, had))
     })
     .await
-}
-
-/// Returns true if the client has a file open that has lost its names.
-fn has_open(core: &Core, client: ClientId, file: FileId) -> Result<bool, Refusal> {
-    let is_open = core.watchers().keepers.has_open(client, file);
-    is_open.ok_or_else(|| {
-        let detail = format!("the manager has just started, and does not know yet who has file {file} open");
-        Refusal::new(Reason::Busy, format!("{detail}: try again"))
-    })
 }
 
 /// An answer as a session with this token is shown it.

@@ -70,7 +70,7 @@ impl Trust {
 
     /// The home of the drives that are asked by this manager.
     pub(crate) fn home(&self, cluster: ClusterId) -> Home {
-        Home { cluster, pin: self.authority.as_ref().map(Authority::pin) }
+        Home { cluster, pin: Some(self.pin()) }
     }
 
     /// A certificate for the drive, whose session has proved that it is that one.

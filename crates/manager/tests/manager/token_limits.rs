@@ -5,7 +5,7 @@ use braid_wire::Reason;
 use braid_wire::control::*;
 
 use crate::fake::{Client, Cluster, Manager, NEW_FILE, no_shape, open, release};
-use crate::tokens::{client, make, spec};
+use crate::tokens::{client, make, spec, watch};
 
 fn new(mode: u32, uid: u32) -> NewAttributes {
     NewAttributes { mode, uid, gid: uid }
@@ -135,6 +135,18 @@ async fn a_confined_token_reaches_nothing_outside_by_name_or_number() {
         let refusal = film.refused(request.clone()).await;
         assert_eq!(refusal.reason, Reason::NotAllowed, "{request:?}: {refusal}");
     }
+    // A file without a name is read by who had opened it, whatever others claim to have open.
+    let going = file(&mut admin, "projects/x/going", NEW_FILE).await;
+    let kept = file(&mut admin, "other/kept", NEW_FILE).await;
+    let claim = Watch { open: vec![going, kept], wait_ms: 0, ..watch(film.1) };
+    admin.ask(Watch { open: vec![going, kept], wait_ms: 0, ..watch(admin.1) }).await.unwrap();
+    film.ask(claim).await.unwrap();
+    film.opened(open("projects/x/going", Access::Read, false)).await;
+    for path in ["projects/x/going", "other/kept"] {
+        admin.done(unlink(path)).await;
+    }
+    film.opened(refresh(going)).await;
+    assert_eq!(film.refused(refresh(kept)).await.reason, Reason::NotAllowed);
     // What has moved out is out of reach, by its number too.
     admin.done(rename("projects/x/g", "other/g")).await;
     assert_eq!(film.refused(refresh(inside)).await.reason, Reason::NotAllowed);

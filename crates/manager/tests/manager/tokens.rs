@@ -51,7 +51,7 @@ async fn connect(ready: &Ready, credentials: impl Into<Credentials>) -> Result<C
 }
 
 /// A request that waits for news for as long as it may.
-fn watch(client: ClientId) -> Watch {
+pub(crate) fn watch(client: ClientId) -> Watch {
     let open = Vec::new();
     let closed = Vec::new();
     Watch { client, order: 1, seen: 0, heeded: 0, written: 0, open, closed, wait_ms: u32::MAX }

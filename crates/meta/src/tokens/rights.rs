@@ -209,6 +209,10 @@ pub fn allowed_at_all(token: &TokenRecord, request: &str, right: Right) -> Resul
             let why = format!("is for some volumes, and {request} is about all");
             Err(refused(token, &why, "a token without --volumes: braid token new NAME"))
         }
+        (TokenRole::Client, Right::Whole) if token.user.as_ref().is_some_and(|user| user.uid != 0) => {
+            let why = format!("is bound to a user, and {request} is about all files");
+            Err(refused(token, &why, "a token without --uid: braid token new NAME"))
+        }
         (TokenRole::Client, Right::Write) if token.read_only => {
             let why = format!("is read-only, and does not allow {request}");
             Err(refused(token, &why, "one that may change things: braid token new NAME, without --read-only"))

@@ -115,12 +115,6 @@ impl Keepers {
         self.began_ms.is_some() || self.of.contains_key(&file)
     }
 
-    /// Returns true if this client may have the file open; `None`: so soon after a start it is not known.
-    pub fn has_open(&self, client: ClientId, file: FileId) -> Option<bool> {
-        let has = self.of.get(&file).is_some_and(|clients| clients.contains(&client));
-        (has || self.began_ms.is_none()).then_some(has)
-    }
-
     /// Notes a file that has lost its name, or was found without one, and is kept.
     pub fn lost_name(&mut self, file: FileId) {
         self.nameless.insert(file);

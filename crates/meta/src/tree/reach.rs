@@ -192,14 +192,14 @@ fn parent_of(tx: &Tx, file: FileId, inode: &InodeRecord, within: Option<Within>)
     }
 }
 
-/// Ok if the token may do this at a place that a request names otherwise than by a path. `keeps` says whether
-/// the asker has a file open that has lost its names.
+/// Ok if the token may do this at a place that a request names otherwise than by a path. `had` says whether a
+/// file that has lost its names was opened with the token before.
 pub fn may_be_at(
     tx: &Tx,
     access: &Access,
     act: Act,
     place: &Place,
-    keeps: impl Fn(FileId) -> Result<bool, Refusal>,
+    had: impl Fn(FileId) -> bool,
 ) -> Result<(), Refusal> {
     let refused = |file: FileId| Err(access.outside(format!("number {file}").as_bytes()));
     match place {
@@ -213,7 +213,7 @@ pub fn may_be_at(
             let inode = seen::get(tx, *file, within)?;
             let is_reached = match within.is_some() || inode.is_named() {
                 true => reaches(tx, access, *file, within)?,
-                false => keeps(*file)?,
+                false => had(*file),
             };
             if is_reached { access.may(&inode, act) } else { refused(*file) }
         }
@@ -249,4 +249,148 @@ pub fn urls(tx: &Tx, roots: &[FileId]) -> Result<Vec<String>, Refusal> {
         }
     }
     Ok(urls)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use braid_wire::Reason;
+    use braid_wire::capability::Key;
+    use braid_wire::control::{HardLink, MakeNode, NamePlace, NewAttributes, ShapeSpec, TokenUser};
+    use braid_wire::token::TokenRole;
+
+    use super::*;
+    use crate::records::db::Db;
+    use crate::records::memory::MemoryKv;
+    use crate::records::schema::TokenRecord;
+    use crate::tree::directories::{self, Parents, resolve};
+    use crate::tree::{nodes, snapshots, volumes};
+
+    const NEW: NewAttributes = NewAttributes { mode: 0o755, uid: 0, gid: 0 };
+
+    fn at(path: &str) -> NamePlace {
+        NamePlace::of("main", path)
+    }
+
+    fn state() -> Db {
+        let db = Db::new(Arc::new(MemoryKv::new()));
+        let shape = ShapeSpec { scheme: 5, k: 2, m: 1, unit_bytes: 4096 };
+        db.write(|tx| volumes::create(tx, "main", shape, 0, 0)).expect("made");
+        db
+    }
+
+    fn make(db: &Db, path: &str) -> FileId {
+        db.write(|tx| directories::make(tx, &at(path), &NEW, Parents::Made, 0)).expect("made")
+    }
+
+    fn node(db: &Db, path: &str) -> FileId {
+        let kind = EntryKind::Fifo;
+        let make = MakeNode { at: at(path), kind, new: NEW, device: 0, target: Vec::new() };
+        db.write(|tx| nodes::make(tx, &make, 0)).expect("made")
+    }
+
+    fn link(db: &Db, from: &str, to: &str) {
+        db.write(|tx| nodes::link(tx, &HardLink { from: at(from), to: at(to) }, 0)).expect("linked");
+    }
+
+    fn access(below: &[FileId], user: Option<u32>) -> Arc<Access> {
+        let record = TokenRecord {
+            name: "t".into(),
+            role: TokenRole::Client,
+            secret: Key::new([1; 32]),
+            volumes: None,
+            below: below.to_vec(),
+            user: user.map(|uid| TokenUser { uid, gids: vec![uid] }),
+            read_only: false,
+            single_use: false,
+            used_by: braid_layout::DriveId(0),
+            made_ms: 0,
+            expires_s: 0,
+            revoked_ms: 0,
+        };
+        Access::of(&record).expect("it is limited")
+    }
+
+    fn may(db: &Db, access: &Arc<Access>, at: &NamePlace) -> Result<FileId, Reason> {
+        let found = db.read(|tx| {
+            tx.act_for(braid_layout::TokenId(1), Some(Arc::clone(access)));
+            resolve(tx, at).map(|found| found.file)
+        });
+        found.map_err(|refusal| refusal.reason)
+    }
+
+    #[test]
+    fn a_file_is_below_if_one_of_its_names_is() {
+        let db = state();
+        let below = make(&db, "a/b");
+        make(&db, "other");
+        let file = node(&db, "other/f");
+        let access = access(&[below], None);
+        assert_eq!(may(&db, &access, &NamePlace::number(file)), Err(Reason::NotAllowed));
+        link(&db, "other/f", "a/b/f");
+        assert_eq!(may(&db, &access, &NamePlace::number(file)), Ok(file));
+        assert_eq!(may(&db, &access, &at("other/f")), Err(Reason::NotAllowed));
+        assert_eq!(may(&db, &access, &at("a/b/f")), Ok(file));
+    }
+
+    #[test]
+    fn what_is_not_found_within_the_bound_counts_as_outside() {
+        let db = state();
+        let below = make(&db, "z");
+        let mut deep = below;
+        let mut chain = Vec::new();
+        for _ in 0..STEPS_MAX + 1 {
+            let place = NamePlace::under(deep, "d");
+            deep = db.write(|tx| directories::make(tx, &place, &NEW, Parents::Required, 0)).expect("made");
+            chain.push(deep);
+        }
+        let access = access(&[below], None);
+        let number = |at: usize| NamePlace::number(chain[at]);
+        assert_eq!(may(&db, &access, &number(STEPS_MAX - 1)), Ok(chain[STEPS_MAX - 1]));
+        assert_eq!(may(&db, &access, &number(STEPS_MAX)), Err(Reason::NotAllowed));
+    }
+
+    #[test]
+    fn a_snapshot_shows_what_was_below() {
+        let db = state();
+        let below = make(&db, "a/b");
+        let inside = node(&db, "a/b/f");
+        let outside = node(&db, "a/g");
+        let root = db.read(|tx| volumes::find(tx, "main")).expect("there").root;
+        let made = db.write(|tx| snapshots::make(tx, &at(""), "s", 0)).expect("made");
+        let access = access(&[below], None);
+        let then = |path: &str| NamePlace::of("main@s", path);
+        let number = |file| NamePlace { snapshot: made.number, ..NamePlace::number(file) };
+        assert_eq!(may(&db, &access, &then("a/b/f")), Ok(inside));
+        assert_eq!(may(&db, &access, &number(inside)), Ok(inside));
+        assert_eq!(may(&db, &access, &at(".snapshots/s/a/b/f")), Ok(inside), "on the way down");
+        for refused in [then("a/g"), then(""), number(outside), number(root), at(".snapshots/s/a/g")] {
+            assert_eq!(may(&db, &access, &refused), Err(Reason::NotAllowed), "{refused:?}");
+        }
+    }
+
+    #[test]
+    fn a_user_must_be_able_to_search_the_way_to_a_number() {
+        let db = state();
+        make(&db, "open");
+        let file = node(&db, "open/f");
+        let closed = make(&db, "closed/in");
+        let hidden = node(&db, "closed/in/f");
+        let user = access(&[], Some(7));
+        assert_eq!(may(&db, &user, &NamePlace::number(hidden)), Ok(hidden));
+        db.write(|tx| {
+            let mut inode = inodes::get(tx, closed)?;
+            inode.mode = 0o700;
+            Ok(tx.set_inode(closed, &inode)?)
+        })
+        .expect("set");
+        assert_eq!(may(&db, &user, &NamePlace::number(hidden)), Err(Reason::NotAllowed));
+        assert_eq!(may(&db, &user, &NamePlace::number(closed)), Ok(closed), "it is not searched itself");
+        assert_eq!(may(&db, &user, &NamePlace::number(file)), Ok(file));
+        let confined = access(&[closed], Some(7));
+        assert_eq!(may(&db, &confined, &NamePlace::number(hidden)), Err(Reason::NotAllowed));
+        let superuser = access(&[closed], Some(0));
+        assert_eq!(may(&db, &superuser, &NamePlace::number(hidden)), Ok(hidden));
+    }
 }
