@@ -322,6 +322,7 @@ fn reason_kind(reason: Reason) -> Kind {
         | Reason::PartitionNotEmpty => Kind::WrongKind,
         Reason::BadToken
         | Reason::NotAllowed
+        | Reason::NotOwner
         | Reason::Forged
         | Reason::Rights
         | Reason::OtherCluster

@@ -8,6 +8,7 @@ use braid_layout::{
 };
 use braid_plan::{Health, Target};
 use braid_wire::Addresses;
+use braid_wire::capability::Protection;
 use braid_wire::control::{
     ByteRange, DriveState, EntryKind, Grant, HandlePromise, Opened, SegmentRow, StatRow,
 };
@@ -198,7 +199,12 @@ impl SegmentView {
         let columns = row.columns.iter().zip(grants).map(|(column, grant)| ColumnView {
             drive: column.drive,
             name: column.drive_name.clone(),
-            addresses: column.addresses.clone(),
+            addresses: match &grant {
+                Some(grant) if grant.capability.protection != Protection::Integrity => {
+                    column.addresses.in_tls()
+                }
+                _ => column.addresses.clone(),
+            },
             listed_away: column.state != DriveState::Up,
             grant,
         });

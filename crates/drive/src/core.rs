@@ -9,7 +9,7 @@ use braid_schedule::Direction;
 use braid_schedule::drift::InFlight;
 use braid_store::Store;
 use braid_store::disk::is_residency_told;
-use braid_transport::{Credits, Seldom};
+use braid_transport::{Credits, Seldom, ServerIdentity};
 use braid_wire::Refusal;
 use braid_wire::authorise::Scene;
 use braid_wire::capability::Binding;
@@ -41,6 +41,8 @@ const PROMISED_PART: usize = 4;
 pub(crate) struct Core {
     pub(crate) cluster: ClusterId,
     pub(crate) drive: DriveId,
+    /// The certificate with which sessions in TLS are begun, once the manager has given one.
+    pub(crate) certificate: ServerIdentity,
     pub(crate) store: Store,
     pub(crate) settings: Settings,
     pub(crate) pool: Pool,
@@ -131,6 +133,7 @@ impl Core {
         }
         Core {
             cluster,
+            certificate: ServerIdentity::default(),
             drive,
             store,
             pool: Pool::new(settings.payload_bytes_max - settings.payload_bytes_max / PROMISED_PART),

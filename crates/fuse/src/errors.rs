@@ -18,6 +18,7 @@ pub(crate) fn errno(error: &Error) -> Errno {
         Reason::TooLarge => Some(Errno::ENOSPC),
         Reason::Loop => Some(Errno::ELOOP),
         Reason::SnapshotReadOnly => Some(Errno::EROFS),
+        Reason::NotOwner => Some(Errno::EPERM),
         _ => None,
     });
     of_reason.unwrap_or_else(|| match error.kind() {

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use braid_client::{Client, Name};
+use braid_wire::control::EntryKind;
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
@@ -69,10 +70,14 @@ pub enum Unmounted {
 }
 
 impl Mount {
-    /// Makes the state that all requests to a mounted volume share.
-    pub(crate) async fn shared(client: Client, volume: &str) -> io::Result<Arc<Shared>> {
-        let root = Name::root(volume).map_err(io::Error::other)?;
-        let row = client.stat(&root).await.map_err(io::Error::other)?;
+    /// Makes the state that all requests to a mounted volume share. `root`: the volume's, or a directory in
+    /// its place.
+    pub(crate) async fn shared(client: Client, root: &Name) -> io::Result<Arc<Shared>> {
+        let volume = root.volume();
+        let row = client.stat(root).await.map_err(io::Error::other)?;
+        if row.kind() != EntryKind::Directory {
+            return Err(io::Error::new(io::ErrorKind::NotADirectory, "only a directory can be mounted"));
+        }
         let room = client.room(volume).await.ok().flatten();
         let locks = Arc::new(Locks::new(client.number()));
         let answers = Answers::of(client.clone());
@@ -107,16 +112,21 @@ impl Mount {
     ///
     /// # Errors
     /// There is no such volume, `at` is not a directory or may not be mounted on, or there is no FUSE here.
-    /// here.
     pub async fn new(client: Client, volume: &str, at: &Path, options: MountOptions) -> io::Result<Mount> {
-        let shared = Mount::shared(client, volume).await?;
+        let root = Name::root(volume).map_err(io::Error::other)?;
+        Mount::of(client, &root, at, options).await
+    }
+
+    /// Mounts a directory of a volume, with all below it, as [`Mount::new`] mounts all of the volume.
+    pub async fn of(client: Client, root: &Name, at: &Path, options: MountOptions) -> io::Result<Mount> {
+        let shared = Mount::shared(client, root).await?;
         let mut config = Config::default();
         config.mount_options = vec![
             if options.read_only { MountOption::RO } else { MountOption::RW },
             MountOption::NoSuid,
             MountOption::NoDev,
             MountOption::DefaultPermissions,
-            MountOption::FSName(format!("braid://{volume}")),
+            MountOption::FSName(root.to_string().trim_end_matches('/').to_owned()),
             MountOption::Subtype("braid".to_owned()),
         ];
         if options.no_exec {

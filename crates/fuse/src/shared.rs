@@ -113,7 +113,8 @@ impl Shared {
         if row.kind() != EntryKind::Directory {
             return Err(Errno::ENOTDIR);
         }
-        let above = if row.parent == FileId(0) { self.context.root } else { row.parent };
+        let is_top = row.parent == FileId(0) || row.file == self.context.root;
+        let above = if is_top { self.context.root } else { row.parent };
         let above = attributes::number(above, self.context.root);
         let version = Version::of(&row);
         let mut flags = FopenFlags::FOPEN_CACHE_DIR;

@@ -1,11 +1,13 @@
 //! The client whose request a task carries out, and its token.
 
 use std::future::Future;
+use std::sync::Arc;
 
 use braid_layout::{ClientId, TokenId};
+use braid_meta::tokens::access::Access;
 
 tokio::task_local! {
-    static ASKER: (ClientId, TokenId);
+    static ASKER: (ClientId, TokenId, Option<Arc<Access>>);
 }
 
 /// The client that sent the request of this task; none: there is none, or one that did not give its number.
@@ -18,7 +20,17 @@ pub(crate) fn asker_token() -> TokenId {
     ASKER.try_with(|asker| asker.1).unwrap_or(TokenId::NONE)
 }
 
-/// Does the work of a request of this client, in a session with this token.
-pub(crate) async fn asked_by<T>(asker: ClientId, token: TokenId, work: impl Future<Output = T>) -> T {
-    ASKER.scope((asker, token), work).await
+/// The limits of that token, to which this task's transactions keep; `None`: it has none.
+pub(crate) fn asker_access() -> Option<Arc<Access>> {
+    ASKER.try_with(|asker| asker.2.clone()).unwrap_or_default()
+}
+
+/// Does the work of a request of this client, in a session with this token of these limits.
+pub(crate) async fn asked_by<T>(
+    asker: ClientId,
+    token: TokenId,
+    access: Option<Arc<Access>>,
+    work: impl Future<Output = T>,
+) -> T {
+    ASKER.scope((asker, token, access), work).await
 }

@@ -34,6 +34,7 @@ use braid_meta::rules::reservations::Reservations;
 use braid_meta::rules::scarce::Scarce;
 use braid_meta::rules::space::{candidate, has_room};
 use braid_meta::rules::watchers::{LEASE_MS, Told, Watchers};
+use braid_meta::tokens::opened::OpenedWith;
 use braid_meta::tokens::table::TokenTable;
 use braid_meta::tree::files::columns_on;
 use braid_meta::tree::shapes::drives_for;
@@ -44,7 +45,7 @@ use braid_wire::{Reason, Refusal};
 use tokio::sync::{Notify, OwnedMutexGuard, Semaphore, oneshot};
 use tokio::time::{sleep, timeout};
 
-use crate::asker::asker;
+use crate::asker::{asker, asker_access, asker_token};
 use crate::catalogue::followed::Followed;
 use crate::catalogue::kept::Kept;
 use crate::drive_calls::DriveCalls;
@@ -134,6 +135,7 @@ pub struct Core {
     pub(crate) clients: Mutex<Clients>,
     pub(crate) managers: Mutex<KnownManagers>,
     pub(crate) tokens: Mutex<TokenTable>,
+    pub(crate) opened_with: Mutex<OpenedWith>,
     /// Signals that tokens were revoked: sessions look whether theirs is one of them.
     pub(crate) token_ends: Notify,
     pub(crate) locking: Locking,
@@ -219,6 +221,11 @@ impl Core {
         self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The files that were opened with limited tokens.
+    pub(crate) fn opened_with(&self) -> MutexGuard<'_, OpenedWith> {
+        self.opened_with.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The table of leases.
     pub fn leases(&self) -> MutexGuard<'_, Leases> {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
@@ -284,6 +291,8 @@ impl Core {
         self: &Arc<Core>,
         work: impl FnOnce(&Core, &Tx) -> Result<R, Refusal> + Send + 'static,
     ) -> Result<R, Refusal> {
+        let token = asker_token();
+        let access = asker_access();
         let (answer, answered) = oneshot::channel();
         let given_up = Arc::new(AtomicBool::new(false));
         let is_given_up = Arc::clone(&given_up);
@@ -291,7 +300,10 @@ impl Core {
             if is_given_up.load(Ordering::Acquire) {
                 return;
             }
-            let result = tx.map_err(Refusal::clone).and_then(|tx| work(core, tx));
+            let result = tx.map_err(Refusal::clone).and_then(|tx| {
+                tx.act_for(token, access);
+                work(core, tx)
+            });
             drop(answer.send(result));
         });
         if self.reads.add(read) {
@@ -327,8 +339,15 @@ impl Core {
         work: impl FnOnce(&Core, &Tx) -> Result<R, Refusal> + Send + 'static,
     ) -> Result<R, Refusal> {
         let core = Arc::clone(self);
+        let token = asker_token();
+        let access = asker_access();
         let given_up = AtomicBool::new(false);
-        let reading = host::spawn_blocking(move || core.db.read(|tx| work(&core, tx)));
+        let reading = host::spawn_blocking(move || {
+            core.db.read(|tx| {
+                tx.act_for(token, access);
+                work(&core, tx)
+            })
+        });
         within(wait, &given_up, reading).await
     }
 
@@ -349,6 +368,12 @@ impl Core {
         then: impl FnOnce(&Core, &R) + Send + 'static,
     ) -> Result<R, Refusal> {
         let by = asker();
+        let token = asker_token();
+        let access = asker_access();
+        let work = move |core: &Core, tx: &mut Tx| {
+            tx.act_for(token, access);
+            work(core, tx)
+        };
         let (answer, answered) = oneshot::channel();
         let given_up = Arc::new(AtomicBool::new(false));
         let is_given_up = Arc::clone(&given_up);

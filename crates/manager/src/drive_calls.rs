@@ -9,8 +9,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use braid_layout::{ClusterId, DriveId};
-use braid_transport::{DriveSession, Limits, TransportError};
+use braid_layout::DriveId;
+use braid_transport::{DriveSession, Home, Limits, TransportError};
+use braid_wire::addresses::IN_TLS;
+use braid_wire::capability::Protection;
 use braid_wire::control::Grant;
 use braid_wire::data::{DriveReply, DriveRequest};
 use braid_wire::{Addresses, Refusal};
@@ -38,7 +40,7 @@ pub enum CallError {
 
 /// Sessions with drives.
 pub struct DriveCalls {
-    cluster: ClusterId,
+    home: Home,
     limits: Limits,
     call_wait: Duration,
     pools: Mutex<BTreeMap<DriveId, Arc<Pool>>>,
@@ -54,14 +56,14 @@ struct Pool {
 
 impl DriveCalls {
     /// A table without sessions, for drives of this cluster.
-    pub fn new(cluster: ClusterId) -> DriveCalls {
+    pub fn new(home: impl Into<Home>) -> DriveCalls {
         let limits = Limits {
             connect: Duration::from_secs(1),
             stall: Duration::from_secs(4),
             reply: Duration::from_secs(4),
             ..Limits::default()
         };
-        DriveCalls { cluster, limits, call_wait: CALL_WAIT, pools: Mutex::default() }
+        DriveCalls { home: home.into(), limits, call_wait: CALL_WAIT, pools: Mutex::default() }
     }
 
     /// Sends one request and returns the answer. Requests are idempotent: if a kept session turns out to be
@@ -89,7 +91,8 @@ impl DriveCalls {
         let Ok(_place) = pool.queue.try_acquire() else {
             return Err(CallError::Unreachable("too many calls wait for it".to_owned()));
         };
-        let call = self.call_in_turn(&pool, drive, addresses, grant, request, payload);
+        let covered = covered(addresses, grant);
+        let call = self.call_in_turn(&pool, drive, &covered, grant, request, payload);
         timeout(self.call_wait, call).await.unwrap_or_else(|_| Err(self.too_late()))
     }
 
@@ -116,7 +119,7 @@ impl DriveCalls {
                 Err(_) => {}
             }
         }
-        let mut session = DriveSession::connect_first(addresses, drive, self.cluster, &self.limits)
+        let mut session = DriveSession::connect_first(addresses, drive, self.home, &self.limits)
             .await
             .map_err(call_error)?;
         match session.call(grant, request, payload).await {
@@ -147,7 +150,9 @@ impl DriveCalls {
         outcomes.resize_with(requests.len(), || None);
         let ended = match pool.queue.try_acquire() {
             Ok(_place) => {
-                let calls = self.call_all_in_turn(&pool, drive, addresses, requests, &mut outcomes);
+                let private = requests.iter().find(|(grant, _)| is_private(grant));
+                let addresses = private.map_or(addresses.clone(), |(grant, _)| covered(addresses, grant));
+                let calls = self.call_all_in_turn(&pool, drive, &addresses, requests, &mut outcomes);
                 timeout(self.call_wait, calls).await.unwrap_or_else(|_| Err(self.too_late()))
             }
             Err(_) => Err(CallError::Unreachable("too many calls wait for it".to_owned())),
@@ -171,7 +176,7 @@ impl DriveCalls {
             pool.keep(session);
             return Ok(());
         }
-        let mut session = DriveSession::connect_first(addresses, drive, self.cluster, &self.limits)
+        let mut session = DriveSession::connect_first(addresses, drive, self.home, &self.limits)
             .await
             .map_err(call_error)?;
         exchange(&mut session, requests, outcomes).await.map_err(call_error)?;
@@ -185,7 +190,7 @@ impl DriveCalls {
 
     /// Checks that the drive answers: its hello is the proof.
     pub async fn probe(&self, drive: DriveId, addresses: &Addresses) -> Result<(), CallError> {
-        DriveSession::connect_first(addresses, drive, self.cluster, &self.limits)
+        DriveSession::connect_first(addresses, drive, self.home, &self.limits)
             .await
             .map(|_| ())
             .map_err(call_error)
@@ -207,9 +212,14 @@ impl DriveCalls {
 impl Pool {
     /// Takes an idle session. Sessions to an earlier address of the drive are dropped.
     fn take(&self, addresses: &Addresses) -> Option<DriveSession> {
+        fn plain(address: &str) -> &str {
+            address.strip_prefix(IN_TLS).unwrap_or(address)
+        }
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(|session| addresses.iter().any(|address| address == session.address()));
-        idle.pop()
+        idle.retain(|session| addresses.iter().any(|address| plain(address) == plain(session.address())));
+        let is_one = |session: &DriveSession| addresses.iter().any(|address| address == session.address());
+        let at = idle.iter().rposition(is_one)?;
+        Some(idle.remove(at))
     }
 
     fn keep(&self, session: DriveSession) {
@@ -218,6 +228,15 @@ impl Pool {
             idle.push(session);
         }
     }
+}
+
+/// The addresses for a session that requests under this grant may go over.
+fn covered(addresses: &Addresses, grant: &Grant) -> Addresses {
+    if is_private(grant) { addresses.in_tls() } else { addresses.clone() }
+}
+
+fn is_private(grant: &Grant) -> bool {
+    grant.capability.protection != Protection::Integrity
 }
 
 /// Sends all requests that have no outcome yet, and takes the answers.
@@ -269,6 +288,7 @@ fn call_error(error: TransportError) -> CallError {
 
 #[cfg(test)]
 mod tests {
+    use braid_layout::ClusterId;
     use braid_wire::capability::Key;
     use braid_wire::data::{Address, Remove};
     use tokio::task::JoinSet;

@@ -230,12 +230,13 @@ pub async fn start(
     // Leases of earlier managers lapse one lease after this start. The very first manager has no predecessor.
     let promised_ms = if term == 1 { 0 } else { clock.now_ms() };
     let leadership = first_leadership(restored, older, drives, clock.now_ms());
+    let trust = Trust::of(authority.as_ref())?;
     let core = Arc::new(Core {
-        drive_calls: DriveCalls::new(cluster.cluster),
+        drive_calls: DriveCalls::new(trust.home(cluster.cluster)),
         session_slots,
         db,
         cluster,
-        trust: Trust::of(authority.as_ref())?,
+        trust,
         term: Mutex::new((term, mark)),
         changes: AtomicU64::new(changes),
         leadership: Mutex::new(leadership),
@@ -269,6 +270,7 @@ pub async fn start(
         books: tokio::sync::Mutex::default(),
         clients: Mutex::default(),
         tokens: Mutex::default(),
+        opened_with: Mutex::default(),
         token_ends: Notify::new(),
         watchers: Mutex::new(Watchers::new(clock.pauses(), was_watched.then(|| clock.running_ms()))),
         locking: Locking::new(sessions, clock.pauses()),

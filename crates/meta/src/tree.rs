@@ -12,6 +12,7 @@ pub mod layouts;
 pub mod names;
 pub mod nodes;
 pub mod quotas;
+pub mod reach;
 pub mod room;
 pub mod schedules;
 pub mod seen;

@@ -136,6 +136,7 @@ fn errno(error: &Error) -> i32 {
         Reason::NoXattr => Some(libc::ENODATA),
         Reason::Written => Some(libc::EBUSY),
         Reason::SnapshotReadOnly => Some(libc::EROFS),
+        Reason::NotOwner => Some(libc::EPERM),
         _ => None,
     });
     of_reason.unwrap_or_else(|| match error.kind() {

@@ -10,19 +10,20 @@
 use std::fmt;
 use std::time::Duration;
 
+use braid_layout::DriveId;
 use braid_wire::base64;
 use braid_wire::capability::Key;
 use braid_wire::token::{Pin, pin_of};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, PKCS_ED25519, date_time_ymd,
+    KeyPair, KeyUsagePurpose, PKCS_ED25519, PublicKeyData, SignatureAlgorithm, date_time_ymd,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
 /// Name for which a manager's certificate is valid. It tells roles apart; which cluster's manager it is, the
 /// CA tells.
 pub(crate) const MANAGER_NAME: &str = "manager.braid";
-/// Time for which a manager's certificate is valid, in seconds: 7 days.
+/// Time for which a manager's or a drive's certificate is valid, in seconds: 7 days.
 pub const CERTIFICATE_S: u64 = 7 * 24 * 3600;
 /// Latest time of a certificate: a clock beyond the year 9999 has no certificate's form.
 const CLOCK_MAX_S: u64 = 253_000_000_000;
@@ -125,10 +126,18 @@ impl Authority {
         Ok(PemPair { certificate: pem("CERTIFICATE", certificate.der()), key })
     }
 
+    /// A certificate for a drive with this public key, valid from `now_s` on, then the CA's; both in DER.
+    pub fn certify(&self, drive: DriveId, public_key: &[u8; 32], now_s: u64) -> Vec<Vec<u8>> {
+        let params = params_for(&drive_name(drive), "Braid drive", now_s);
+        let certificate = params.signed_by(&PublicKey(*public_key), &self.issuer);
+        let certificate = certificate.expect("its parameters are sound").der().to_vec();
+        vec![certificate, self.certificate.to_vec()]
+    }
+
     /// A certificate for a manager, valid from `now_s` on.
     pub(crate) fn issue(&self, now_s: u64) -> Issued {
         let pair = KeyPair::generate_for(&PKCS_ED25519).expect("the system gives random bytes");
-        let certificate = manager_params(now_s).signed_by(&pair, &self.issuer);
+        let certificate = params_for(MANAGER_NAME, "Braid manager", now_s).signed_by(&pair, &self.issuer);
         let certificate = certificate.expect("its parameters are sound").der().clone();
         let key = PrivatePkcs8KeyDer::from(pair.serialize_der()).into();
         Issued { chain: vec![certificate, self.certificate.clone()], key }
@@ -203,11 +212,33 @@ fn pem(label: &str, der: &[u8]) -> String {
     lines + &format!("-----END {label}-----\n")
 }
 
-fn manager_params(now_s: u64) -> CertificateParams {
+/// Name for which a drive's certificate is valid: of that drive alone.
+pub(crate) fn drive_name(drive: DriveId) -> String {
+    format!("{:032x}.drive.braid", drive.0)
+}
+
+/// A new key of a drive, which is in its memory only.
+pub(crate) fn new_key() -> KeyPair {
+    KeyPair::generate_for(&PKCS_ED25519).expect("the system gives random bytes")
+}
+
+/// A public key of Ed25519.
+struct PublicKey([u8; 32]);
+
+impl PublicKeyData for PublicKey {
+    fn der_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn algorithm(&self) -> &'static SignatureAlgorithm {
+        &PKCS_ED25519
+    }
+}
+
+fn params_for(name: &str, common: &str, now_s: u64) -> CertificateParams {
     let now_s = now_s.min(CLOCK_MAX_S);
-    let mut params =
-        CertificateParams::new([MANAGER_NAME.to_owned()]).expect("the name is one of the domain system");
-    params.distinguished_name = named("Braid manager");
+    let mut params = CertificateParams::new([name.to_owned()]).expect("the name is one of the domain system");
+    params.distinguished_name = named(common);
     set_valid(&mut params, now_s, now_s + CERTIFICATE_S);
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];

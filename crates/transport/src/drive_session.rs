@@ -12,10 +12,13 @@ use std::time::Duration;
 
 use braid_layout::{ClusterId, DriveId};
 use braid_wire::Addresses;
+use braid_wire::addresses::IN_TLS;
+use braid_wire::capability::Protection;
 use braid_wire::control::Grant;
-use braid_wire::data::{Address, DriveReply, DriveRequest, GetAttributes, PeerRole, ReplyHead};
+use braid_wire::data::{Address, DriveReply, DriveRequest, GetAttributes, Hello, PeerRole, ReplyHead};
 use braid_wire::frame::FrameHeader;
 use braid_wire::seal::{self, Asked, ReplyError};
+use braid_wire::token;
 use bytes::BufMut;
 use tokio::time::timeout;
 
@@ -23,11 +26,13 @@ use crate::bodies::STRANGER_BODY_BYTES_MAX;
 use crate::credit::{Credit, Credits};
 use crate::error::{Result, TransportError};
 use crate::hello::{self, Wanted};
+use crate::host::is_simulated;
 use crate::limits::Limits;
 use crate::net::{ReadHalf, WriteHalf};
 use crate::receiver::Receiver;
 use crate::sender::Sender;
 use crate::stream::Stream;
+use crate::tls::Secured;
 
 /// Time after which the next address of a drive is tried too, if the one before has not answered yet.
 pub const NEXT_RAIL: Duration = Duration::from_millis(200);
@@ -48,6 +53,21 @@ enum Purpose {
 /// The unanswered requests, by number.
 type Unanswered = Arc<Mutex<HashMap<u64, (Purpose, Asked)>>>;
 
+/// The cluster of the drives that are asked, and the pin of its CA, by which their certificates are checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Home {
+    /// The cluster to which a drive must belong.
+    pub cluster: ClusterId,
+    /// The pin of the cluster's CA; `None`: not known, and no session is in TLS.
+    pub pin: Option<token::Pin>,
+}
+
+impl From<ClusterId> for Home {
+    fn from(cluster: ClusterId) -> Home {
+        Home { cluster, pin: None }
+    }
+}
+
 /// A session with one drive, whose identity was checked. A reply that is not authentic ends it. After any
 /// error but [`TransportError::Refusal`] and [`TransportError::TooManyAsked`]: connect again.
 #[derive(Debug)]
@@ -64,6 +84,8 @@ pub struct DriveSession {
 #[derive(Debug)]
 pub struct Asker {
     sender: Sender,
+    /// True if nobody can read along.
+    is_private: bool,
     seal: seal::Asker,
     /// The number of the last request; each number is used once.
     request: u64,
@@ -120,26 +142,44 @@ pub(crate) struct Parts {
     pub(crate) seal: seal::Asker,
     /// The number of the last request.
     pub(crate) request: u64,
+    /// True if nobody can read along.
+    pub(crate) is_private: bool,
 }
 
 impl DriveSession {
-    /// Connects to `address` and checks that drive `expect` of `cluster` answers there.
+    /// Connects to `address` and checks that drive `expect` of the cluster answers there. If the address
+    /// begins with [`IN_TLS`], the session is in TLS.
     pub async fn connect(
         address: &str,
         expect: DriveId,
-        cluster: ClusterId,
+        home: impl Into<Home>,
         limits: &Limits,
     ) -> Result<DriveSession> {
-        let stream = Stream::connect(address, limits).await?;
+        let home = home.into();
+        let plain = address.strip_prefix(IN_TLS);
+        let stream = Stream::connect(plain.unwrap_or(address), limits).await?.named(address);
         let link = stream.link();
-        let (sender, mut receiver) = stream.into_halves();
-        let hello =
-            hello::take(&mut receiver, PeerRole::Drive, Wanted::Cluster(cluster), Some(expect), limits)
-                .await?;
-        let seal = seal::Asker::new(&hello, hello::challenge());
+        let (mut sender, mut receiver) = stream.into_halves();
+        let wanted = Wanted::Cluster(home.cluster);
+        let hello = hello::take(&mut receiver, PeerRole::Drive, wanted, Some(expect), limits).await?;
+        let mut binding = hello.binding();
+        let mut is_private = is_simulated();
+        if plain.is_some() {
+            let refused =
+                |what: &str| TransportError::Tls { address: address.to_owned(), what: what.to_owned() };
+            let pin = home.pin.ok_or_else(|| refused("the pin of the cluster's CA is not known here"))?;
+            if hello.features & Hello::TLS == 0 {
+                return Err(refused("the drive has no certificate yet: it asks the manager for one"));
+            }
+            let secured = Secured::connect_to_drive(sender, receiver, &pin, expect).await?;
+            (binding, is_private) = (secured.binding(&hello), secured.is_private());
+            (sender, receiver) = (secured.sender, secured.receiver);
+        }
+        let seal = seal::Asker::bound(binding, hello::challenge());
         let unanswered = Unanswered::default();
         let asker = Asker {
             sender,
+            is_private,
             seal,
             request: 0,
             unanswered: Arc::clone(&unanswered),
@@ -157,16 +197,17 @@ impl DriveSession {
     pub async fn connect_first(
         addresses: &Addresses,
         expect: DriveId,
-        cluster: ClusterId,
+        home: impl Into<Home>,
         limits: &Limits,
     ) -> Result<DriveSession> {
+        let home = home.into();
         let mut tries: Vec<Pin<Box<dyn Future<Output = Result<DriveSession>> + Send + '_>>> = Vec::new();
         let mut left = addresses.iter();
         let mut failed: Option<TransportError> = None;
         loop {
             match left.next() {
                 Some(address) => {
-                    tries.push(Box::pin(DriveSession::connect(address, expect, cluster, limits)));
+                    tries.push(Box::pin(DriveSession::connect(address, expect, home, limits)));
                 }
                 None if tries.is_empty() => {
                     return Err(failed.unwrap_or_else(|| TransportError::Connect {
@@ -201,6 +242,11 @@ impl DriveSession {
     /// The address that was connected to.
     pub fn address(&self) -> &str {
         self.asker.sender.address()
+    }
+
+    /// Returns true if nobody can read along: the session is in TLS.
+    pub fn is_private(&self) -> bool {
+        self.asker.is_private
     }
 
     /// The drive at the other end.
@@ -250,8 +296,9 @@ impl DriveSession {
         let reading = self.answers.receiver.into_parts();
         let seal = self.asker.seal;
         let request = self.asker.request;
+        let is_private = self.asker.is_private;
         let limits = self.answers.limits;
-        Parts { reading, writing, sent, address, limits, seal, request }
+        Parts { reading, writing, sent, address, limits, seal, request, is_private }
     }
 
     /// Sends a request and returns its answer, with the payload. A refusal is [`TransportError::Refusal`];
@@ -290,10 +337,14 @@ impl Asker {
         let payload_bytes = u32::try_from(payload_bytes).unwrap_or(u32::MAX);
         let in_flight = self.in_flight();
         let has_room = in_flight < ASKED_MAX;
-        let sealed = has_room.then(|| self.seal_introduced(grant, request, payload_bytes));
+        let is_in_clear = !self.may_carry(grant);
+        let sealed = (has_room && !is_in_clear).then(|| self.seal_introduced(grant, request, payload_bytes));
         let kind = request.kind();
         async move {
             let Some(sealed) = sealed else {
+                if is_in_clear {
+                    return Err(in_clear(self.sender.address()));
+                }
                 return Err(TransportError::TooManyAsked(in_flight, self.sender.address().to_owned()));
             };
             self.send_put().await?;
@@ -325,6 +376,9 @@ impl Asker {
     /// Not for the first requests of a session.
     pub fn put(&mut self, tag: u64, grant: &Grant, request: &DriveRequest, payload: &[u8]) -> Result<()> {
         let in_flight = self.in_flight();
+        if !self.may_carry(grant) {
+            return Err(in_clear(self.sender.address()));
+        }
         if in_flight >= ASKED_MAX {
             return Err(TransportError::TooManyAsked(in_flight, self.sender.address().to_owned()));
         }
@@ -364,10 +418,21 @@ impl Asker {
         self.sender.send(kind, number, &self.body, payload).await
     }
 
+    /// Returns true if requests under this grant may go over the session: what is private, in TLS only.
+    fn may_carry(&self, grant: &Grant) -> bool {
+        self.is_private || grant.capability.protection == Protection::Integrity
+    }
+
     /// Number of requests without an answer yet.
     pub fn in_flight(&self) -> usize {
         self.unanswered.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
+}
+
+/// The error of a request that is private, on a session that is not.
+pub(crate) fn in_clear(address: &str) -> TransportError {
+    let what = "the request is private, and the session is not in TLS".to_owned();
+    TransportError::Tls { address: address.to_owned(), what }
 }
 
 impl Answers {

@@ -215,6 +215,31 @@ impl Receiver {
         Ok(Some((header, body)))
     }
 
+    /// Waits for the first byte of the connection, within the bounds of an unauthenticated peer, and returns
+    /// true if it is this one. Takes nothing.
+    pub(crate) async fn begins_with(&self, first: u8) -> Result<bool> {
+        let Some(socket) = self.inner.as_tcp().filter(|_| !self.has_more()) else { return Ok(false) };
+        let address = || self.address.to_string();
+        let until = self.held.as_ref().and_then(|held| held.stranger_until);
+        let left = until.map_or(self.limits.proof, |until| until.saturating_duration_since(Instant::now()));
+        let given_away = async {
+            match &self.held {
+                Some(held) => held.place.given_away().await,
+                None => std::future::pending().await,
+            }
+        };
+        let mut byte = [0];
+        tokio::select! {
+            biased;
+            () = given_away => Err(TransportError::GaveWay { address: address() }),
+            peeked = timeout(left, socket.peek(&mut byte)) => match peeked {
+                Err(_) => Err(TransportError::Timeout { what: "for its first request", address: address() }),
+                Ok(Err(source)) => Err(TransportError::io(&self.address, source)),
+                Ok(Ok(bytes)) => Ok(bytes == 1 && byte[0] == first),
+            }
+        }
+    }
+
     /// Returns true if the next byte is a frame's first.
     pub(crate) fn is_between_frames(&self) -> bool {
         self.sound && self.payload_left == 0

@@ -32,6 +32,8 @@ pub struct Sender {
     /// Rest of the frames that [`Sender::send_now`] took and the connection has not taken yet. It goes before
     /// anything else.
     rest: Vec<u8>,
+    /// True if bytes that were taken may wait for a flush, within TLS.
+    unflushed: bool,
     /// Counter of the bytes sent, if any.
     sent: Option<Arc<AtomicU64>>,
     /// Payload bytes that are still to come of the frame that [`Sender::begin`] began.
@@ -65,6 +67,7 @@ impl Sender {
             limits,
             sound: true,
             rest: Vec::new(),
+            unflushed: false,
             sent: None,
             payload_left: 0,
             _slot: slot,
@@ -88,7 +91,7 @@ impl Sender {
 
     /// Returns true if all frames so far have been sent as a whole.
     pub(crate) fn is_between_frames(&self) -> bool {
-        self.sound && self.rest.is_empty()
+        self.sound && self.rest.is_empty() && !self.unflushed
     }
 
     /// The socket, the peer's address, and the counter of the bytes sent.
@@ -207,6 +210,7 @@ impl Sender {
         if !self.rest.is_empty() {
             return Ok(false);
         }
+        self.unflushed = self.inner.needs_flush();
         let mut written = 0;
         while written < frames.len() {
             let left = &frames[written..];
@@ -229,7 +233,8 @@ impl Sender {
         }
         self.rest.extend_from_slice(&frames[written..]);
         frames.clear();
-        Ok(self.rest.is_empty())
+        let is_out = self.rest.is_empty() && self.is_flushed_now().await?;
+        Ok(is_out)
     }
 
     /// Sends whole frames that the caller has put together, after the rest of earlier frames, and empties
@@ -244,8 +249,30 @@ impl Sender {
         Ok(())
     }
 
+    /// Flushes what TLS holds, as far as the connection takes it now. Returns true if that is all.
+    async fn is_flushed_now(&mut self) -> Result<bool> {
+        if !self.unflushed {
+            return Ok(true);
+        }
+        let flushed = poll_fn(|context| match Pin::new(&mut self.inner).poll_flush(context) {
+            Poll::Pending => Poll::Ready(None),
+            Poll::Ready(done) => Poll::Ready(Some(done)),
+        });
+        match flushed.await {
+            None => Ok(false),
+            Some(Ok(())) => {
+                self.unflushed = false;
+                Ok(true)
+            }
+            Some(Err(source)) => {
+                self.sound = false;
+                Err(TransportError::io(&self.address, source))
+            }
+        }
+    }
+
     async fn send_rest(&mut self) -> Result<()> {
-        if self.rest.is_empty() {
+        if self.rest.is_empty() && !self.unflushed {
             return Ok(());
         }
         // If this call is dropped midway, it is not known how much of the rest was sent.
@@ -350,12 +377,16 @@ impl Sender {
         if !self.inner.needs_flush() {
             return Ok(());
         }
+        self.unflushed = true;
         let wait = self.limits.stall.min(deadline.saturating_duration_since(Instant::now()));
         match timeout(wait, self.inner.flush()).await {
             Err(_) => {
                 Err(TransportError::Timeout { what: "to take a frame", address: self.address.to_string() })
             }
-            Ok(flushed) => flushed.map_err(|source| TransportError::io(&self.address, source)),
+            Ok(flushed) => {
+                self.unflushed = false;
+                flushed.map_err(|source| TransportError::io(&self.address, source))
+            }
         }
     }
 

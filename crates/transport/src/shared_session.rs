@@ -15,13 +15,14 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use braid_wire::capability::Protection;
 use braid_wire::control::Grant;
 use braid_wire::data::{DriveReply, DriveRequest, ReplyHead};
 use braid_wire::frame::{FrameHeader, HEADER_BYTES};
 use braid_wire::seal::{self, Asked};
 
 use crate::bodies::STRANGER_BODY_BYTES_MAX;
-use crate::drive_session::{DriveSession, Parts};
+use crate::drive_session::{DriveSession, Parts, in_clear};
 use crate::error::{Result, TransportError};
 use crate::limits::Limits;
 
@@ -49,6 +50,8 @@ pub struct SharedSession {
 struct Line {
     address: Arc<str>,
     limits: Limits,
+    /// True if nobody can read along.
+    is_private: bool,
     state: Mutex<State>,
 }
 
@@ -126,7 +129,7 @@ impl DriveSession {
         if !self.is_at_rest() {
             return Err(Box::new(self));
         }
-        let Parts { reading, writing, sent, address, limits, seal, request } = self.into_parts();
+        let Parts { reading, writing, sent, address, limits, seal, request, is_private } = self.into_parts();
         let state = State {
             seal,
             request,
@@ -138,7 +141,7 @@ impl DriveSession {
             is_closing: false,
             ended: None,
         };
-        let line = Arc::new(Line { address, limits, state: Mutex::new(state) });
+        let line = Arc::new(Line { address, limits, is_private, state: Mutex::new(state) });
         let (read, received) = reading;
         let driver = driver::Driver::new(Arc::clone(&line), read, received, writing, sent);
         tokio::spawn(driver.run());
@@ -157,6 +160,9 @@ impl SharedSession {
     /// in another session.
     pub fn ask(&self, grant: &Grant, request: &DriveRequest, payload: &[u8]) -> Result<Option<Asking>> {
         let payload_bytes = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        if !self.line.is_private && grant.capability.protection != Protection::Integrity {
+            return Err(in_clear(&self.line.address));
+        }
         let mut guard = self.line.lock();
         let state = &mut *guard;
         if let Some(ended) = &state.ended {

@@ -273,6 +273,11 @@ impl Stream {
         &self.address
     }
 
+    /// The same connection under another form of its address.
+    pub(crate) fn named(self, address: &str) -> Stream {
+        Stream { address: address.to_owned(), ..self }
+    }
+
     /// Returns true if the peer is on this machine, judging by addresses: it calls from loopback or from the
     /// address that it called.
     pub fn is_local(&self) -> bool {

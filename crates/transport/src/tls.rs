@@ -1,28 +1,35 @@
-//! TLS 1.3 on a control session: the side that connects, and the side that accepts.
+//! TLS 1.3 on a session: the side that connects, and the side that accepts.
 //!
 //! The accepting side says its Hello in the clear, so that any two builds can find out what they have in
-//! common. All that follows is in TLS: there is no setting without it. Of real sockets a session comes from
+//! common. With a manager all that follows is in TLS: there is no setting without it. A drive answers in TLS
+//! on a connection on which the asker begins with it, and then with AES-256-GCM only; its certificate is for
+//! its own number. Of real sockets a session comes from
 //! [`Secured`] only; the sockets of a simulated host are memory of one process, and stay as they are. No
 //! binary has those.
 //!
-//! The manager shows its certificate and its CA's. The asker compares the CA's hash with its [`Pin`] before
-//! it sends anything of its own. The asker shows no certificate: it proves a secret, as the manager then does
-//! too, and both proofs are tied to the session ([`Secured::binding`]).
+//! The accepting side shows its certificate and its CA's. The asker compares the CA's hash with its [`Pin`] before
+//! it sends anything of its own. The asker shows no certificate: it proves a secret (to a drive, that it
+//! has a capability), as the other side then does too, and both proofs are tied to the session
+//! ([`Secured::binding`]).
 //!
 //! Sessions are not resumed: they last long, and a handshake costs less than a millisecond.
 
+use std::fmt;
 use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use braid_layout::DriveId;
 use braid_wire::capability::Binding;
 use braid_wire::data::Hello;
 use braid_wire::token::{Pin, pin_of};
+use rcgen::KeyPair;
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
+use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_256_GCM_SHA384;
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::version::TLS13;
 use rustls::{
@@ -32,8 +39,9 @@ use rustls::{
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
-use crate::authority::{Authority, MANAGER_NAME, is_due};
+use crate::authority::{Authority, Issued, MANAGER_NAME, drive_name, is_due, new_key};
 use crate::error::{Mismatch, PinText, Result, TransportError};
+use crate::host::is_simulated;
 use crate::net::{ReadHalf, WriteHalf};
 use crate::receiver::Receiver;
 use crate::sender::Sender;
@@ -42,6 +50,8 @@ use crate::sender::Sender;
 const SKEW: Duration = Duration::from_secs(3600);
 /// Label of the channel binding `tls-exporter` (RFC 9266).
 const EXPORTER: &[u8] = b"EXPORTER-Channel-Binding";
+/// First byte of a connection that begins with TLS: the type of a handshake's record. No frame begins so.
+const TLS_HANDSHAKE: u8 = 0x16;
 /// Name of the wait for a handshake.
 const HANDSHAKE: &str = "for its TLS handshake";
 
@@ -50,14 +60,17 @@ const HANDSHAKE: &str = "for its TLS handshake";
 pub struct Secured {
     pub sender: Sender,
     pub receiver: Receiver,
-    /// The session's channel binding; `None` on a simulated host.
+    /// The session's channel binding; `None` on a simulated host, and without TLS.
     exported: Option<[u8; 32]>,
 }
 
-/// The certificate by which a manager proves itself. Clones share it. It is replaced while sessions are open,
-/// which does not touch them.
+/// The certificate by which a manager or a drive proves itself. Clones share it. It is replaced while
+/// sessions are open, which does not touch them.
 #[derive(Debug, Clone, Default)]
 pub struct ServerIdentity(Arc<RwLock<Option<Certified>>>);
+
+/// The key of a drive for which it asks a certificate. It is in memory only.
+pub struct OwnKey(KeyPair);
 
 #[derive(Debug, Clone)]
 struct Certified {
@@ -91,7 +104,85 @@ impl ServerIdentity {
     }
 }
 
+impl OwnKey {
+    /// Makes a new key.
+    pub fn new() -> OwnKey {
+        OwnKey(new_key())
+    }
+
+    /// The public key, to be certified.
+    pub fn public_key(&self) -> [u8; 32] {
+        self.0.public_key_raw().try_into().expect("a public key of Ed25519 has 32 bytes")
+    }
+}
+
+impl Default for OwnKey {
+    fn default() -> OwnKey {
+        OwnKey::new()
+    }
+}
+
+impl fmt::Debug for OwnKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OwnKey(secret)")
+    }
+}
+
+impl ServerIdentity {
+    /// Takes the certificate of this key that was made at `made_s`, with its CA's after it.
+    pub fn set_certified(
+        &self,
+        key: &OwnKey,
+        chain: Vec<Vec<u8>>,
+        made_s: u64,
+    ) -> std::result::Result<(), rustls::Error> {
+        let chain = chain.into_iter().map(CertificateDer::from).collect();
+        let issued = Issued { chain, key: PrivatePkcs8KeyDer::from(key.0.serialize_der()).into() };
+        let certified = Certified { made_s, config: data_config(issued)? };
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(certified);
+        Ok(())
+    }
+
+    /// Returns true if sessions can be begun with it: there is a certificate, or none is needed.
+    pub fn is_ready(&self) -> bool {
+        self.certified().is_some() || is_simulated()
+    }
+}
+
 impl Secured {
+    /// Begins TLS as [`Secured::connect`] does, with this drive.
+    pub(crate) async fn connect_to_drive(
+        sender: Sender,
+        receiver: Receiver,
+        pin: &Pin,
+        drive: DriveId,
+    ) -> Result<Secured> {
+        let wait = receiver.limits().connect;
+        let connector = TlsConnector::from(drive_client_config(*pin));
+        let name = ServerName::try_from(drive_name(drive)).expect("the name is one of the domain system");
+        let shake = async |socket: TcpStream| connector.connect(name, socket).await.map(TlsStream::Client);
+        let asked = |address: &str, error: io::Error| asker_error(address, pin, error);
+        Box::pin(secure(sender, receiver, wait, shake, asked)).await
+    }
+
+    /// Waits for the first byte of the other side, to which this side has said its Hello, and begins TLS if
+    /// the other side does. Without a certificate nothing is waited for, and nothing begun.
+    pub async fn accept_if_begun(
+        sender: Sender,
+        receiver: Receiver,
+        identity: &ServerIdentity,
+    ) -> Result<Secured> {
+        if identity.certified().is_none() || !receiver.begins_with(TLS_HANDSHAKE).await? {
+            return Ok(Secured { sender, receiver, exported: None });
+        }
+        Secured::accept(sender, receiver, identity).await
+    }
+
+    /// Returns true if nobody can read along: the session is in TLS, or within one process.
+    pub fn is_private(&self) -> bool {
+        self.exported.is_some() || is_simulated()
+    }
+
     /// Begins TLS on a connection whose other side has said its Hello, and checks that the other side has a
     /// certificate of the CA with this pin.
     pub async fn connect(sender: Sender, receiver: Receiver, pin: &Pin) -> Result<Secured> {
@@ -173,18 +264,41 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
+/// The provider for sessions with drives: with AES-256-GCM alone.
+fn data_provider() -> Arc<CryptoProvider> {
+    let cipher_suites = vec![TLS13_AES_256_GCM_SHA384];
+    Arc::new(CryptoProvider { cipher_suites, ..rustls::crypto::aws_lc_rs::default_provider() })
+}
+
 fn server_config(authority: &Authority, now_s: u64) -> Arc<ServerConfig> {
-    let issued = authority.issue(now_s);
-    let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13]);
+    let config = server_config_of(provider(), authority.issue(now_s));
+    config.expect("the certificate was made for this key")
+}
+
+fn data_config(issued: Issued) -> std::result::Result<Arc<ServerConfig>, rustls::Error> {
+    server_config_of(data_provider(), issued)
+}
+
+fn server_config_of(
+    provider: Arc<CryptoProvider>,
+    issued: Issued,
+) -> std::result::Result<Arc<ServerConfig>, rustls::Error> {
+    let builder = ServerConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13]);
     let builder = builder.expect("the provider has TLS 1.3").with_no_client_auth();
-    let config = builder.with_single_cert(issued.chain, issued.key);
-    let mut config = config.expect("the certificate was made for this key");
+    let mut config = builder.with_single_cert(issued.chain, issued.key)?;
     config.send_tls13_tickets = 0;
-    Arc::new(config)
+    Ok(Arc::new(config))
+}
+
+fn drive_client_config(pin: Pin) -> Arc<ClientConfig> {
+    client_config_of(data_provider(), pin)
 }
 
 fn client_config(pin: Pin) -> Arc<ClientConfig> {
-    let provider = provider();
+    client_config_of(provider(), pin)
+}
+
+fn client_config_of(provider: Arc<CryptoProvider>, pin: Pin) -> Arc<ClientConfig> {
     let verifier = Verifier { pin, algorithms: provider.signature_verification_algorithms };
     let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13]);
     let builder = builder.expect("the provider has TLS 1.3").dangerous();

@@ -12,6 +12,10 @@ pub const RAILS_MAX: usize = 8;
 /// Maximum length of an address, in bytes: a name of 253, a colon and a port.
 pub const ADDRESS_BYTES_MAX: usize = 259;
 
+/// The beginning of an address at which sessions with the drive are in TLS. Only clients write it, for
+/// themselves: a drive has the same addresses for both.
+pub const IN_TLS: &str = "tls://";
+
 /// The addresses at which a drive listens, `host:port` each; none if they are not known. What a peer sends
 /// may hold anything: [`Addresses::check`] says whether it is a list that others may be told.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -74,6 +78,12 @@ impl Addresses {
     /// The addresses, at most [`RAILS_MAX`].
     pub fn iter(&self) -> impl Iterator<Item = &str> + Clone {
         self.0.split(',').filter(|address| !address.is_empty()).take(RAILS_MAX)
+    }
+
+    /// The same addresses, for sessions in TLS.
+    pub fn in_tls(&self) -> Addresses {
+        let each: Vec<String> = self.iter().map(|address| format!("{IN_TLS}{address}")).collect();
+        Addresses(each.join(","))
     }
 
     /// Number of addresses.

@@ -144,7 +144,8 @@ pub fn authorise_in(
         let detail = format!("sequence number {sequence} was used on this connection before");
         return Err(Denied { refusal: Refusal::new(Reason::Replayed, detail), seal });
     }
-    let judged = examine(scene, header, capability, is_former, arguments);
+    let judged = check_protection(capability, session.is_private())
+        .and_then(|()| examine(scene, header, capability, is_former, arguments));
     let private = PrivatePart { key: private, is_former };
     session.handle_proven(sequence, body, &shown.authority.capability, private, judged.as_ref().err());
     match judged {
@@ -164,7 +165,18 @@ fn derived<'a>(scene: &'a Scene<'_>, capability: &'a Capability) -> impl Iterato
     std::iter::once_with(move || part(scene.working_key, false)).chain(former)
 }
 
-/// Performs the checks that follow those of MAC and replay.
+/// Ok if requests of this connection have the protection that the capability asks for.
+fn check_protection(capability: &Capability, is_private: bool) -> Result<(), Refusal> {
+    let detail = match capability.protection {
+        Protection::Integrity => return Ok(()),
+        Protection::Privacy if is_private => return Ok(()),
+        Protection::Privacy => "the volume's data is private: connect anew, and begin with TLS".to_owned(),
+        other @ Protection::IntegrityData => format!("{} is not served", other.name()),
+    };
+    Err(Refusal::new(Reason::Unsupported, detail))
+}
+
+/// Performs the checks that follow those of protection, MAC and replay.
 fn examine(
     scene: &Scene<'_>,
     header: &FrameHeader,
@@ -194,10 +206,6 @@ fn examine(
     if let Some(now_ms) = scene.now_ms.filter(|&now_ms| now_ms >= capability.expires_ms) {
         let ago = now_ms - capability.expires_ms;
         return Err(Refusal::new(Reason::Expired, format!("expired {ago} ms ago: ask the manager")));
-    }
-    if capability.protection != Protection::Integrity {
-        let detail = format!("{} is not served yet", capability.protection.name());
-        return Err(Refusal::new(Reason::Unsupported, detail));
     }
     let request = DriveRequest::from_body(header.kind, arguments).map_err(|error| match error {
         DecodeError::Kind(_) => Refusal::new(Reason::Unsupported, error.to_string()),

@@ -69,9 +69,9 @@ choice! {
     pub enum Protection {
         /// Arguments and replies are protected: each has a MAC. The payload has checksums only.
         Integrity = 1,
-        /// The payload has a MAC too. Not served yet.
+        /// The payload has a MAC too. Not served.
         IntegrityData = 2,
-        /// The payload is also secret. Not served yet.
+        /// Arguments, replies and payload are secret as well: requests are in TLS 1.3, with AES-256-GCM.
         Privacy = 3,
     }
 }

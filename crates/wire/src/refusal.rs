@@ -126,6 +126,9 @@ choice! {
         SnapshotReadOnly = 67,
         /// The directory has no such snapshot: it was removed, or never made.
         NoSnapshot = 68,
+        /// Only the owner of the file or directory, or the superuser, may do this; the token's user is
+        /// neither.
+        NotOwner = 70,
         /// A reason of a later version, which only the refusal's text explains. It is never sent.
         Newer = 255,
     }

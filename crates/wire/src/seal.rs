@@ -81,7 +81,12 @@ impl Asker {
     /// Creates the asker's side of the connection that began with `hello`. `nonce` must be random and never
     /// used again.
     pub fn new(hello: &Hello, nonce: Challenge) -> Asker {
-        Asker { binding: hello.binding(), nonce, sequence: 0, ready: Vec::new() }
+        Asker::bound(hello.binding(), nonce)
+    }
+
+    /// As [`Asker::new`], for a connection with this binding.
+    pub fn bound(binding: Binding, nonce: Challenge) -> Asker {
+        Asker { binding, nonce, sequence: 0, ready: Vec::new() }
     }
 
     /// Appends the body of a request to `body`, and returns the facts needed to check the reply. Requests

@@ -29,6 +29,8 @@ pub struct Session {
     sequence: u64,
     /// Number of the drive's master key from which the private parts follow.
     key_number: u32,
+    /// True if nobody reads along: the connection is in TLS.
+    is_private: bool,
     /// The kept capabilities by set, in each set the one used last first.
     known: [Vec<Known>; SETS],
 }
@@ -60,6 +62,16 @@ impl Session {
     /// come.
     pub fn after(sequence: u64) -> Session {
         Session { sequence, ..Session::default() }
+    }
+
+    /// Creates the state of a new connection; `is_private`: it is in TLS, or it never leaves the process.
+    pub fn begun(is_private: bool) -> Session {
+        Session { is_private, ..Session::default() }
+    }
+
+    /// Returns true if nobody reads along.
+    pub(crate) fn is_private(&self) -> bool {
+        self.is_private
     }
 
     /// The highest sequence number of a request with a good MAC; 0: none has come.

@@ -43,7 +43,7 @@ pub(crate) use snapshot::{Snapshot, SnapshotOf, SnapshotRestore};
 pub(crate) use store::Store;
 pub(crate) use stream::{Pace, Play, Record, Stream};
 pub(crate) use tokens::{Role as TokenRole, TokenCommand, TokenNew};
-pub(crate) use volume::{Clustering, Layout, LayoutSet, Volume, VolumeCreate, VolumeSet};
+pub(crate) use volume::{Clustering, DataMode, Layout, LayoutSet, Volume, VolumeCreate, VolumeSet};
 
 /// Striped, redundant storage over ordinary machines.
 #[derive(Debug, Parser)]
@@ -355,8 +355,8 @@ pub(crate) struct Up {
 
 #[derive(Debug, Args)]
 pub(crate) struct Mount {
-    /// The volume to mount
-    #[arg(value_name = "braid://VOLUME")]
+    /// The volume to mount, or a directory of it with all below
+    #[arg(value_name = "braid://VOLUME[/PATH]")]
     pub(crate) volume: OsString,
     /// An empty directory to mount it on
     #[arg(value_name = "DIR")]

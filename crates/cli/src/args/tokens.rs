@@ -1,5 +1,6 @@
 //! `braid token`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -10,8 +11,9 @@ use crate::output::duration;
 pub(crate) enum TokenCommand {
     /// Make a token, and print it once
     #[command(
-        after_help = "A client's token is for all volumes, or for those that are named, and changes nothing if it is read-only. A drive's token is for one drive: after it has joined, the drive proves a key of its own. An admin's token allows all. Only the holder and the manager know the secret; it cannot be printed again.\n\nWith --out the file holds all that its user needs: for a client or an admin a cluster.toml, to be named with --cluster; for a drive the token, to be named with --token-file.\n\nExamples:\n  \
+        after_help = "A client's token is for all volumes, or for those that are named, and changes nothing if it is read-only. With --below it is confined to these directories: it names nothing else, and `braid mount braid://VOLUME/PATH` mounts one of them. With --uid the manager checks the permissions of this user for each request, and what is made is the user's, whoever the client says that it is; without it, clients say which user they act for. A drive's token is for one drive: after it has joined, the drive proves a key of its own. An admin's token allows all. Only the holder and the manager know the secret; it cannot be printed again.\n\nWith --out the file holds all that its user needs: for a client or an admin a cluster.toml, to be named with --cluster; for a drive the token, to be named with --token-file.\n\nExamples:\n  \
         braid token new laptop --volumes main,media --read-only --expires 30d --out laptop.toml\n  \
+        braid token new film --below braid://main/projects/film --uid 1000 --gid 1000,27 --out film.toml\n  \
         braid token new disk-7 --role drive --out disk-7.token\n  \
         braid token new alice --role admin"
     )]
@@ -41,6 +43,15 @@ pub(crate) struct TokenNew {
     /// The volumes for which a client's token is [default: all]
     #[arg(long, value_name = "VOLUME,...", value_delimiter = ',')]
     pub(crate) volumes: Vec<String>,
+    /// Directories to which a client's token is confined, with all below them [default: none]
+    #[arg(long, value_name = "braid://VOLUME/PATH,...", value_delimiter = ',')]
+    pub(crate) below: Vec<OsString>,
+    /// The number of the user to whom a client's token is bound
+    #[arg(long, value_name = "UID")]
+    pub(crate) uid: Option<u32>,
+    /// The numbers of that user's groups; what is new gets the first [default: UID]
+    #[arg(long, value_name = "GID,...", value_delimiter = ',', requires = "uid")]
+    pub(crate) gid: Vec<u32>,
     /// A client's token that changes nothing
     #[arg(long)]
     pub(crate) read_only: bool,

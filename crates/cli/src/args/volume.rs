@@ -16,9 +16,9 @@ pub(crate) enum Volume {
     /// List the volumes
     #[command(after_help = "Example:\n  braid volume ls")]
     Ls,
-    /// Change how new files of a volume lie, where no directory says otherwise
+    /// Change how new files of a volume lie, where no directory says otherwise, or how its data is protected
     #[command(
-        after_help = "What is not said stays as it is. Existing files stay as they are: `braid relayout` lays them out anew.\n\nExamples:\n  braid volume set media --scheme raid1\n  braid volume set media --unit 1M"
+        after_help = "What is not said stays as it is. Existing files stay as they are: `braid relayout` lays them out anew. How data is protected between clients and drives changes for all files; those that are open change within two minutes.\n\nExamples:\n  braid volume set media --scheme raid1\n  braid volume set media --unit 1M\n  braid volume set media --data privacy"
     )]
     Set(VolumeSet),
     /// Remove a volume that holds no files
@@ -49,6 +49,18 @@ pub(crate) struct VolumeCreate {
     /// The most bytes that the volume may hold; 0 for no limit
     #[arg(long, default_value = "0", value_parser = size::parse, value_name = "SIZE")]
     pub(crate) quota: u64,
+    /// How its data is protected between clients and drives
+    #[arg(long, value_name = "HOW", default_value = "integrity")]
+    pub(crate) data: DataMode,
+}
+
+/// The protection of a volume's data on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum DataMode {
+    /// Requests and answers are authentic, and data has checksums
+    Integrity,
+    /// Nobody reads along either: sessions are in TLS 1.3
+    Privacy,
 }
 
 #[derive(Debug, Args)]
@@ -56,7 +68,7 @@ pub(crate) struct VolumeSet {
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
     /// raid0, raid1, raid4, raid5 or rs(k,m)
-    #[arg(long, required_unless_present_any = ["width", "unit"])]
+    #[arg(long, required_unless_present_any = ["width", "unit", "data"])]
     pub(crate) scheme: Option<String>,
     /// Columns, parity included
     /// [default with --scheme: 2 for raid1, k+m for rs, or else as many as there are drives, up to 5]
@@ -65,6 +77,9 @@ pub(crate) struct VolumeSet {
     /// Bytes of a unit, a power of two from 4K to 64M
     #[arg(long, value_parser = size::parse, value_name = "SIZE")]
     pub(crate) unit: Option<u64>,
+    /// How data is protected between clients and drives
+    #[arg(long, value_name = "HOW")]
+    pub(crate) data: Option<DataMode>,
 }
 
 #[derive(Debug, Subcommand)]

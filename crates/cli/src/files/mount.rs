@@ -13,6 +13,7 @@ use std::process::{Command, Stdio};
 
 use braid_client::Name;
 use braid_fuse::{Mount, MountOptions, Unmounted};
+use braid_wire::control::EntryKind;
 use rustix::mount::MountFlags;
 
 use crate::files::names::remote;
@@ -33,10 +34,6 @@ pub(crate) async fn run(mount: args::Mount, cluster: Option<&Path>, report: Repo
             "a snapshot is not mounted: mount the volume, and read the snapshot with braid cat, cp and ls";
         return Err(Failure::new(Exit::Usage, format!("mount {name}"), why));
     }
-    if !name.is_root() {
-        let why = "a volume is mounted as a whole: give braid://VOLUME";
-        return Err(Failure::new(Exit::Usage, format!("mount {name}"), why));
-    }
     if mount.remount {
         return remount(&mount, &name).doing(|| format!("change how {name} is mounted on {shown}"));
     }
@@ -55,10 +52,13 @@ pub(crate) async fn run(mount: args::Mount, cluster: Option<&Path>, report: Repo
     let client = connect::cluster(cluster).await?;
     // Before the volume is mounted: from then on a signal unmounts it.
     let mut interrupts = Interrupts::new(Of::Command)?;
-    client.stat(&name).await?;
+    if client.stat(&name).await?.kind() != EntryKind::Directory {
+        let why = "a volume is mounted, or a directory: this is a file";
+        return Err(Failure::new(Exit::Usage, format!("mount {name}"), why));
+    }
     let &args::Mount { allow_other, read_only, no_exec, sync, .. } = &mount;
     let options = MountOptions { allow_other, read_only, no_exec, sync };
-    let mounted = Mount::new(client, name.volume(), &mount.directory, options);
+    let mounted = Mount::of(client, &name, &mount.directory, options);
     let mounted = mounted.await.doing(|| format!("mount {name} on {shown}"))?;
     tracing::info!(volume = %name, directory = %shown, "mounted");
     if mount.detached {
@@ -157,10 +157,10 @@ fn is_mounted(mounts: &[u8], name: &Name, at: &Path) -> bool {
     let Some(last) = mounts.split(|byte| *byte == b'\n').rfind(of_line) else { return false };
     let mut words = last.split(|byte| *byte == b' ');
     let source = words.next().unwrap_or_default();
-    let volume = format!("{}{}", braid_client::PREFIX, name.volume());
+    let volume = name.to_string();
     // fusermount3 gives the file system type a name of its own; a mount by the kernel directly does not.
     let is_kind = matches!(words.nth(1), Some(b"fuse" | b"fuse.braid"));
-    is_kind && source == escaped(volume.as_bytes())
+    is_kind && source == escaped(volume.trim_end_matches('/').as_bytes())
 }
 
 /// Tells the waiting process that the volume is mounted, and lets go of its output.

@@ -6,10 +6,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use braid_client::{Client, TokenSpec};
-use braid_wire::control::{TokenRow, TokenState};
+use braid_wire::control::{TokenRow, TokenState, TokenUser};
 use braid_wire::token::{Token, TokenRole};
 use serde::Serialize;
 
+use crate::files::names::remote;
 use crate::machine::cluster_dir::ClusterFile;
 use crate::output::exit::{Doing, Exit, Failure};
 use crate::output::report::{Report, table};
@@ -37,6 +38,11 @@ struct Row {
     role: &'static str,
     /// The volumes for which it is; absent: all.
     volumes: Option<Vec<String>>,
+    /// Directories to which it is confined; empty: none.
+    below: Vec<String>,
+    /// The user to whom it is bound, and the user's groups; absent: none.
+    uid: Option<u32>,
+    gids: Vec<u32>,
     read_only: bool,
     /// True if one drive or manager may join with it, and no second one.
     single_use: bool,
@@ -74,6 +80,9 @@ async fn new(client: &Client, asked: args::TokenNew, report: Report) -> Result<(
         None => text,
     };
     let volumes: Vec<String> = asked.volumes.into_iter().map(volume).collect();
+    let below = asked.below.iter().map(|name| remote(name)).collect::<Result<Vec<_>, _>>()?;
+    let gids = |uid| if asked.gid.is_empty() { vec![uid] } else { asked.gid.clone() };
+    let user = asked.uid.map(|uid| TokenUser { uid, gids: gids(uid) });
     let spec = TokenSpec {
         name: asked.name.clone(),
         role: match asked.role {
@@ -83,6 +92,8 @@ async fn new(client: &Client, asked: args::TokenNew, report: Report) -> Result<(
             args::TokenRole::Manager => TokenRole::Manager,
         },
         volumes: (!volumes.is_empty()).then_some(volumes),
+        below,
+        user,
         read_only: asked.read_only,
         lasts_s: asked.expires.unwrap_or_default(),
     };
@@ -148,6 +159,9 @@ impl From<TokenRow> for Row {
             id: row.id.to_string(),
             role: row.role.word(),
             volumes: row.volumes,
+            below: row.below,
+            uid: row.user.as_ref().map(|user| user.uid),
+            gids: row.user.map(|user| user.gids).unwrap_or_default(),
             read_only: row.read_only,
             single_use: row.single_use,
             used_by: (!row.used_by.is_empty()).then_some(row.used_by),
@@ -167,12 +181,16 @@ impl From<TokenRow> for Row {
 fn show(rows: &[Row]) -> String {
     let rows = rows.iter().map(|row| {
         let volumes = row.volumes.as_ref().map_or("all".to_owned(), |volumes| volumes.join(", "));
+        let mut places = if row.below.is_empty() { volumes } else { row.below.join(", ") };
+        if let Some(uid) = row.uid {
+            places = format!("{places}, as user {uid}");
+        }
         let allows = match (row.role, row.read_only) {
             ("drive", _) if row.single_use => "one drive joins".to_owned(),
             ("drive", _) => "drives join".to_owned(),
             ("manager", _) => "one manager joins".to_owned(),
-            (_, true) => format!("{volumes}, read-only"),
-            (_, false) => volumes,
+            (_, true) => format!("{places}, read-only"),
+            (_, false) => places,
         };
         let ends = match row.expires_s {
             0 => "never".to_owned(),
@@ -184,5 +202,5 @@ fn show(rows: &[Row]) -> String {
         };
         vec![row.name.clone(), row.role.to_owned(), allows, ends, state, row.sessions.to_string()]
     });
-    table(&["token", "role", "volumes", "ends", "state", "sessions"], &[5], rows)
+    table(&["token", "role", "allows", "ends", "state", "sessions"], &[5], rows)
 }

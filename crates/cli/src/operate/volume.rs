@@ -5,6 +5,7 @@ use std::path::Path;
 use braid_client::{Client, Name};
 use braid_layout::scheme::UNIT_BYTES_DEFAULT;
 use braid_layout::{SchemeError, Shape};
+use braid_wire::capability::Protection;
 use braid_wire::control::{DriveState, VolumeRow};
 use serde::Serialize;
 
@@ -30,6 +31,17 @@ struct Row {
     quota_bytes: u64,
     files: u64,
     file_bytes: u64,
+    /// The protection of data on its way: `integrity` or `privacy`.
+    data: &'static str,
+}
+
+impl From<args::DataMode> for Protection {
+    fn from(mode: args::DataMode) -> Protection {
+        match mode {
+            args::DataMode::Integrity => Protection::Integrity,
+            args::DataMode::Privacy => Protection::Privacy,
+        }
+    }
 }
 
 /// A volume that was removed, in `--json`.
@@ -63,8 +75,9 @@ async fn create(create: args::VolumeCreate, cluster: Option<&Path>, report: Repo
     let asked = Asked::new(&create.scheme, create.width, create.unit).doing(what)?;
     let client = connect::cluster(cluster).await?;
     let shape = asked.shape(&client, what).await?;
-    client.volume_create(&create.name, Some(shape), create.quota).await?;
-    let text = format!("volume {}: {shape}, unit {}\n", create.name, size::show(create.unit));
+    client.volume_create_with(&create.name, Some(shape), create.quota, create.data.into()).await?;
+    let private = if create.data == args::DataMode::Privacy { ", private data" } else { "" };
+    let text = format!("volume {}: {shape}, unit {}{private}\n", create.name, size::show(create.unit));
     let facts = client.volumes().await?.iter().find(|row| row.name == create.name).map(facts);
     report.facts(&facts, |_| text)
 }
@@ -77,6 +90,16 @@ async fn set(asked: args::VolumeSet, cluster: Option<&Path>, report: Report) -> 
     }
     let client = connect::cluster(cluster).await?;
     let root = Name::root(&asked.name).map_err(|error| Failure::usage(what(), error.to_string()))?;
+    if let Some(data) = asked.data {
+        client.volume_protect(&asked.name, data.into()).await?;
+    }
+    if asked.scheme.is_none() && asked.width.is_none() && asked.unit.is_none() {
+        let facts = client.volumes().await?.iter().find(|row| row.name == asked.name).map(facts);
+        return report.facts(&facts, |facts| {
+            let data = facts.as_ref().map_or("", |facts| facts.data);
+            format!("volume {}: data has {data}; what is open follows within two minutes\n", asked.name)
+        });
+    }
     let present = client.layout(&root).await?.shape.shape().doing(what)?;
     let unit = asked.unit.unwrap_or(present.unit_bytes().into());
     let scheme = match (&asked.scheme, asked.width) {
@@ -183,6 +206,10 @@ fn facts(row: &VolumeRow) -> Row {
         quota_bytes: row.quota_bytes,
         files: row.files,
         file_bytes: row.file_bytes,
+        data: match row.protection {
+            Protection::Privacy => "privacy",
+            Protection::Integrity | Protection::IntegrityData => "integrity",
+        },
     }
 }
 
@@ -198,9 +225,10 @@ async fn list(client: &Client, report: Report) -> Result<(), Failure> {
                 row.files.to_string(),
                 size::show(row.file_bytes),
                 quota,
+                row.data.to_owned(),
             ]
         });
-        table(&["volume", "shape", "files", "bytes", "quota"], &[2, 3, 4], cells)
+        table(&["volume", "shape", "files", "bytes", "quota", "data"], &[2, 3, 4], cells)
     })
 }
 

@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use braid_layout::Shape;
+use braid_wire::capability::Protection;
 use braid_wire::control::{
-    BACKUP_PART_BYTES_MAX, Backup, BackupReply, CalibrateDrive, CalibrateDriveReply, ControlReply,
-    DirectoryReply, DrainDrive, DrainDriveReply, Entry, FreeUnnamed, JobRow, Jobs, Lookup, NamePlace,
-    PauseDrive, ReadBackup, ReadDirectory, RemoveDrive, RenameHow, ReplaceDrive, ScrubDrive, ScrubDriveReply,
-    ShapeSpec, StatRow, Status, StatusReply, UnlinkOnly, VolumeCreate, VolumeList, VolumeRemove, VolumeRow,
+    BACKUP_PART_BYTES_MAX, Backup, BackupReply, CalibrateDrive, CalibrateDriveReply, ControlReply, DirectoryReply, DrainDrive, DrainDriveReply, Entry, FreeUnnamed, JobRow, Jobs, Lookup, NamePlace, PauseDrive, ReadBackup, ReadDirectory, RemoveDrive, RenameHow, ReplaceDrive, ScrubDrive, ScrubDriveReply, ShapeSpec, StatRow, Status, StatusReply, UnlinkOnly, VolumeCreate, VolumeList, VolumeProtect, VolumeRemove, VolumeRow,
 };
 use braid_wire::data::{CalibrateAct, ScrubAct};
 use braid_wire::{Reason, Refusal};
@@ -49,9 +47,27 @@ pub struct Lister {
 impl Client {
     /// Creates a volume; without a shape it takes the manager's default. `quota_bytes` 0 means no quota.
     pub async fn volume_create(&self, name: &str, shape: Option<Shape>, quota_bytes: u64) -> Result<()> {
+        self.volume_create_with(name, shape, quota_bytes, Protection::Integrity).await
+    }
+
+    /// Creates a volume, as [`Client::volume_create`] does, with this protection of its data.
+    pub async fn volume_create_with(
+        &self,
+        name: &str,
+        shape: Option<Shape>,
+        quota_bytes: u64,
+        protection: Protection,
+    ) -> Result<()> {
         let subject = volume_subject(name)?;
-        let request = VolumeCreate { name: name.to_owned(), shape: spec(shape), quota_bytes };
+        let request = VolumeCreate { name: name.to_owned(), shape: spec(shape), quota_bytes, protection };
         self.ask_done(&subject, request).await
+    }
+
+    /// Sets the protection of a volume's data from now on. What is open keeps what it has for two minutes at
+    /// most.
+    pub async fn volume_protect(&self, name: &str, protection: Protection) -> Result<()> {
+        let subject = volume_subject(name)?;
+        self.ask_done(&subject, VolumeProtect { name: name.to_owned(), protection }).await
     }
 
     /// Removes an empty volume.

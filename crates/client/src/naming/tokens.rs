@@ -2,11 +2,12 @@
 
 use braid_layout::TokenId;
 use braid_wire::capability::Key;
-use braid_wire::control::{ControlReply, TokenNew, TokenRevoke, TokenRow, Tokens};
+use braid_wire::control::{ControlReply, TokenNew, TokenRevoke, TokenRow, TokenUser, Tokens};
 use braid_wire::token::{Token, TokenRole};
 
 use crate::client::{Client, random, unexpected};
 use crate::error::{Error, Result};
+use crate::naming::name::Name;
 
 /// The rights and the name of a new token.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +18,10 @@ pub struct TokenSpec {
     pub role: TokenRole,
     /// Names of the volumes for which a client's token is; `None`: all.
     pub volumes: Option<Vec<String>>,
+    /// Directories to which a client's token is confined; empty: none. The volumes are theirs then.
+    pub below: Vec<Name>,
+    /// The user to whom a client's token is bound; `None`: none.
+    pub user: Option<TokenUser>,
     /// True if a client's token changes nothing.
     pub read_only: bool,
     /// Seconds from now to its end; 0: none.
@@ -34,9 +39,14 @@ impl Client {
             subject: "this machine's random numbers".to_owned(),
             why: error.to_string(),
         })?;
-        let TokenSpec { name, role, volumes, read_only, lasts_s } = spec;
+        let TokenSpec { name, role, volumes, below: names, user, read_only, lasts_s } = spec;
+        let mut below = Vec::with_capacity(names.len());
+        for name in &names {
+            below.push(self.place(name).await?);
+        }
         let secret = Key::new(secret);
-        let new = TokenNew { name, id, secret: secret.clone(), role, volumes, read_only, lasts_s };
+        let new =
+            TokenNew { name, id, secret: secret.clone(), role, volumes, below, user, read_only, lasts_s };
         let expires_s = match self.ask_manager(&subject, new).await? {
             ControlReply::TokenMade(made) => made.expires_s,
             other => return Err(unexpected(&subject, &other)),

@@ -92,7 +92,7 @@ impl Drives {
         let is_alive = call.get_or_init(async || {
             let began = Instant::now();
             let limits = Limits { connect: self.limits.connect.min(CONNECT), ..self.limits };
-            let called = DriveSession::connect(address, drive, self.cluster.get(), &limits).await;
+            let called = DriveSession::connect(address, drive, self.home(), &limits).await;
             let is_alive = called.as_ref().map_or_else(is_of_living, |_| true);
             let error = called.err();
             tracing::debug!(drive = %drive.short(), address, is_alive, ?error, "a silent rail was called");

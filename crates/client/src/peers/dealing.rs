@@ -118,8 +118,7 @@ impl Drives {
             return Ok(loads);
         }
         let began = Instant::now();
-        let mut session =
-            DriveSession::connect_first(addresses, drive, self.cluster.get(), &self.limits).await?;
+        let mut session = DriveSession::connect_first(addresses, drive, self.home(), &self.limits).await?;
         session.count_sent(Arc::clone(&self.counts.sent));
         {
             let mut entries = self.entries.lock().expect("no holder panics");
@@ -170,13 +169,13 @@ impl Drives {
         };
         for address in due {
             let entries = Arc::clone(&self.entries);
-            let cluster = self.cluster.get();
+            let home = self.home();
             let limits = self.limits;
             let origin = self.began;
             let sent = Arc::clone(&self.counts.sent);
             tokio::spawn(async move {
                 let began = Instant::now();
-                let tried = DriveSession::connect(&address, drive, cluster, &limits).await;
+                let tried = DriveSession::connect(&address, drive, home, &limits).await;
                 let mut entries = entries.lock().expect("no holder panics");
                 let Some(entry) = entries.get_mut(&drive) else { return };
                 match tried {
@@ -213,7 +212,7 @@ impl Drives {
             let drive = row.drive;
             let calls = row.addresses.iter().map(str::to_owned).map(move |address| async move {
                 let began = Instant::now();
-                let called = DriveSession::connect(&address, drive, self.cluster.get(), &self.limits).await;
+                let called = DriveSession::connect(&address, drive, self.home(), &self.limits).await;
                 let reached = match called {
                     Ok(_) => Reached::In(began.elapsed()),
                     Err(error) => Reached::Not(error.to_string()),

@@ -23,9 +23,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use braid_layout::DriveId;
-use braid_transport::{DriveSession, KnownCluster, Limits, SharedSession, TransportError};
+use braid_transport::{DriveSession, Home, KnownCluster, Limits, SharedSession, TransportError};
 use braid_wire::Addresses;
 use braid_wire::addresses::RAILS_MAX;
+use braid_wire::token::Pin;
 
 use crate::peers::calls::Calls;
 use crate::peers::rails::{Among, Rails};
@@ -34,7 +35,9 @@ use crate::analysis::Recorder;
 
 /// Sessions and notes of all drives.
 pub(crate) struct Drives {
-    pub(super) cluster: KnownCluster,
+    cluster: KnownCluster,
+    /// The pin of the cluster's CA; `None`: no session is in TLS.
+    pin: Option<Pin>,
     pub(super) limits: Limits,
     idle_max: usize,
     avoid: Duration,
@@ -214,6 +217,7 @@ impl Drives {
     ) -> Drives {
         Drives {
             cluster: cluster.into(),
+            pin: None,
             limits,
             idle_max,
             avoid,
@@ -228,7 +232,17 @@ impl Drives {
 
     /// The same settings, and no connection.
     fn anew(&self) -> Drives {
-        Drives::new(self.cluster.clone(), self.limits, self.idle_max, self.avoid)
+        Drives::new(self.cluster.clone(), self.limits, self.idle_max, self.avoid).with_pin(self.pin)
+    }
+
+    /// The same, with sessions in TLS to addresses that ask for it, with drives of the CA of this pin.
+    pub(crate) fn with_pin(self, pin: Option<Pin>) -> Drives {
+        Drives { pin, ..self }
+    }
+
+    /// The cluster whose drives these are.
+    pub(super) fn home(&self) -> Home {
+        Home { cluster: self.cluster.get(), pin: self.pin }
     }
 
     /// Connections apart from these, with the same settings, for data that is due. Both are counted together.
@@ -256,7 +270,7 @@ impl Drives {
         if let Some(session) = self.take_idle(drive, &address) {
             return Ok(Lent { session, reused: true, drive, address });
         }
-        let mut session = DriveSession::connect(&address, drive, self.cluster.get(), limits).await?;
+        let mut session = DriveSession::connect(&address, drive, self.home(), limits).await?;
         session.count_sent(Arc::clone(&self.counts.sent));
         Ok(Lent { session, reused: false, drive, address })
     }
@@ -398,12 +412,12 @@ impl Drives {
 
     /// Connects to the drive in a task of its own. Its hello removes the note.
     fn try_aside(&self, drive: DriveId, addresses: Addresses) {
-        let cluster = self.cluster.get();
+        let home = self.home();
         let limits = self.limits;
         let sent = Arc::clone(&self.counts.sent);
         let entries = Arc::clone(&self.entries);
         tokio::spawn(async move {
-            match DriveSession::connect_first(&addresses, drive, cluster, &limits).await {
+            match DriveSession::connect_first(&addresses, drive, home, &limits).await {
                 Ok(mut session) => {
                     session.count_sent(sent);
                     let mut entries = entries.lock().expect("no holder panics");

@@ -130,7 +130,7 @@ pub(crate) async fn write_one(
     send(cluster, opened, part.column, &request.into(), &[part.bytes]).await
 }
 
-async fn manager(cluster: &Cluster) -> ControlSession {
+pub(crate) async fn manager(cluster: &Cluster) -> ControlSession {
     let token = &cluster.ready.client_token;
     let limits = Limits::default();
     ControlSession::connect(&cluster.ready.address, token, &limits).await.expect("connect")

@@ -5,11 +5,15 @@ use braid_layout::Scheme;
 use braid_wire::Reason;
 use braid_wire::token::TokenRole;
 
-use crate::common::{Cluster, name, pattern, put, read_all, shape};
+use crate::common::{Cluster, Times, name, pattern, put, read_all, shape};
 use crate::shared::{UNIT, both};
 
 async fn cluster() -> (Cluster, Client) {
-    let cluster = Cluster::start(3).await;
+    ready(Cluster::start(3).await).await
+}
+
+/// The cluster with a volume, and an admin.
+async fn ready(cluster: Cluster) -> (Cluster, Client) {
     let client = cluster.client().await;
     let raid5 = shape(Scheme::Raid5, 2, 1, u32::try_from(UNIT).expect("small"));
     client.volume_create("main", Some(raid5), 0).await.expect("a volume");
@@ -22,6 +26,8 @@ async fn film(cluster: &Cluster, admin: &Client, read_only: bool) -> Client {
         name: "film".into(),
         role: TokenRole::Client,
         volumes: Some(vec!["main".into()]),
+        below: Vec::new(),
+        user: None,
         read_only,
         lasts_s: 0,
     };
@@ -33,7 +39,9 @@ async fn film(cluster: &Cluster, admin: &Client, read_only: bool) -> Client {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_open_with_a_revoked_token_reads_and_writes_nothing_more() {
-    let (mut cluster, client) = cluster().await;
+    // Leases outlast the test: nothing waits for the end of one.
+    let times = Times { client_lease_ms: 300_000, ..Times::default() };
+    let (mut cluster, client) = ready(Cluster::start_timed(3, |_| None, times).await).await;
     let data = pattern(1, 300_000);
     let raid5 = shape(Scheme::Raid5, 2, 1, u32::try_from(UNIT).expect("small"));
     put(&client, &name("a"), raid5, &data).await;

@@ -13,6 +13,9 @@
 //! answers together before it waits for more. Answers that the connection does not take at once are left to
 //! the answerer.
 //!
+//! A peer that begins with TLS is served in TLS, and only such a peer is served what is private. Nothing is sent
+//! by `sendfile` then.
+//!
 //! A peer has a slot for strangers until one of its requests carries a good MAC; then it gets a slot from
 //! [`crate::connections::room`]. Waiting for the store or for memory is bounded by
 //! [`Settings::store_wait`](crate::Settings::store_wait): after that the connection is closed, as if the
@@ -24,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use braid_layout::Generation;
-use braid_transport::{Receiver, Stream, TransportError, challenge};
+use braid_transport::{Receiver, Secured, Stream, TransportError, challenge};
 use braid_wire::authorise::{Denied, Verified, authorise_in};
 use braid_wire::capability::Binding;
 use braid_wire::data::{HELLO, Hello, PeerRole};
@@ -46,6 +49,7 @@ use crate::core::Core;
 /// Serves one connection until the peer closes it, breaks the format, stalls, or `closing` is set. Accepted
 /// requests are still answered.
 pub(crate) async fn serve(core: Arc<Core>, stream: Stream, closing: watch::Receiver<bool>) {
+    let mut closing = closing;
     let peer = stream.address().to_owned();
     let is_local = stream.is_local();
     let (Ok(visitor), Ok(holder)) = (Visitor::of(&stream), stream.holder()) else { return };
@@ -57,13 +61,27 @@ pub(crate) async fn serve(core: Arc<Core>, stream: Stream, closing: watch::Recei
         version_max: WIRE_VERSION,
         cluster: core.cluster,
         drive: core.drive,
-        features: 0,
+        features: if core.certificate.is_ready() { Hello::TLS } else { 0 },
         challenge: challenge(),
     };
     if let Err(error) = sender.send(HELLO, 0, &hello.to_bytes(), &[]).await {
         debug!(%peer, %error, "gone before the hello");
         return;
     }
+    let begun = tokio::select! {
+        begun = Secured::accept_if_begun(sender, receiver, &core.certificate) => begun,
+        _ = closing.wait_for(|&closing| closing) => return,
+    };
+    let secured = match begun {
+        Ok(secured) => secured,
+        Err(error) => {
+            debug!(%peer, %error, "gone before its first request");
+            return;
+        }
+    };
+    let is_private = secured.is_private();
+    let binding = secured.binding(&hello);
+    let Secured { sender, receiver, .. } = secured;
     let permits = Arc::new(Semaphore::new(core.settings.requests_max.max(1)));
     let (events, told) = mpsc::unbounded_channel();
     // A set of one task: it is aborted with this task, however that ends.
@@ -76,8 +94,8 @@ pub(crate) async fn serve(core: Arc<Core>, stream: Stream, closing: watch::Recei
     });
     answering.spawn(answer(Arc::clone(&core), Arc::clone(&answers), told));
     let mut reader = RequestReader {
-        binding: hello.binding(),
-        session: Session::default(),
+        binding,
+        session: Session::begun(is_private),
         visitor,
         proven: false,
         events,
@@ -86,7 +104,7 @@ pub(crate) async fn serve(core: Arc<Core>, stream: Stream, closing: watch::Recei
         permits,
         receiver,
     };
-    let mut requests = Requests::new(Arc::clone(&core), is_local, inward);
+    let mut requests = Requests::new(Arc::clone(&core), is_local, is_private, inward);
     let ended = reader.run(&mut requests, closing).await;
     // Answers from before the end are sent, whatever the reason for the end.
     let ended = ended.and(reader.send_answers(&core).await);

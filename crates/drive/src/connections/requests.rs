@@ -50,24 +50,40 @@ pub(crate) struct Requests {
     promised_buffers: Arc<Connection>,
     /// True if the peer is on this machine.
     is_local: bool,
+    /// True if the connection is in TLS: what is sent passes through this process.
+    is_private: bool,
     /// The connection's payloads; `None`: they need no turns.
     inward: Option<Arc<Inward>>,
     pub(crate) objects: Objects,
 }
 
 impl Requests {
-    /// Creates the state of one connection. `is_local`: its peer is on this machine.
-    pub(crate) fn new(core: Arc<Core>, is_local: bool, inward: Option<Arc<Inward>>) -> Requests {
+    /// Creates the state of one connection. `is_local`: its peer is on this machine; `is_private`: it is in
+    /// TLS.
+    pub(crate) fn new(
+        core: Arc<Core>,
+        is_local: bool,
+        is_private: bool,
+        inward: Option<Arc<Inward>>,
+    ) -> Requests {
         let buffers = Arc::new(core.pool.connection());
         let promised_buffers = Arc::new(core.promised_pool.connection());
-        Requests { core, buffers, promised_buffers, is_local, inward, objects: Objects::default() }
+        Requests {
+            core,
+            buffers,
+            promised_buffers,
+            is_local,
+            is_private,
+            inward,
+            objects: Objects::default(),
+        }
     }
 
     /// Reads of this many bytes or more are sent by `sendfile` where possible; `None`: none are.
     pub(crate) fn sendfile_min(&self) -> Option<u32> {
         // A modelled disk has no file of the system.
         let is_real = self.core.settings.disk_model.is_none();
-        is_real.then(|| self.core.sending.bytes_min(self.is_local))
+        (is_real && !self.is_private).then(|| self.core.sending.bytes_min(self.is_local))
     }
 
     pub(crate) fn core(&self) -> Arc<Core> {

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use braid_layout::ReservationId;
 use braid_store::Stat;
-use braid_transport::{ControlSession, Limits, Managers, Mismatch, TransportError, host};
+use braid_transport::{ControlSession, Limits, Managers, Mismatch, OwnKey, TransportError, host};
 use braid_wire::Addresses;
 use braid_wire::capability::CAPABILITY_MS;
 use braid_wire::control::{
-    Admission, ControlReply, ControlRequest, FileSystem, Heartbeat, HeartbeatReply, KeyTurn,
+    Admission, CertifyDrive, ControlReply, ControlRequest, FileSystem, Heartbeat, HeartbeatReply, KeyTurn,
     PROMISES_TOLD_MAX, ProcessMark,
 };
 use braid_wire::data::{DriveParts, ScrubState};
@@ -42,6 +42,8 @@ const INTERVAL_SEARCHING: Duration = Duration::from_millis(400);
 /// progress than that while its drives are killed too, its mark reveals the loss only if the manager was
 /// started in between.
 const STORE_EVERY: Duration = Duration::from_secs(5);
+/// Pause before the manager is asked again for a certificate that it did not give.
+const CERTIFY_AGAIN: Duration = Duration::from_secs(60);
 /// The shortest time between heartbeats, and the pause after the first failure.
 const INTERVAL_MIN: Duration = Duration::from_millis(50);
 
@@ -75,6 +77,7 @@ pub(crate) async fn run(
         start,
         process: host::own_mark(),
         session: None,
+        certify_at: None,
         interval: INTERVAL_FIRST,
         restarted: true,
         is_held: true,
@@ -134,6 +137,8 @@ pub(crate) struct Pulse {
     /// Mark of this process, for a manager on the same machine.
     process: ProcessMark,
     session: Option<ControlSession>,
+    /// Time at which the manager is asked for a certificate; `None`: at once.
+    certify_at: Option<Instant>,
     interval: Duration,
     /// True until a heartbeat since the start is answered with a lease.
     restarted: bool,
@@ -183,6 +188,7 @@ impl Pulse {
                 self.connect(core).await?
             }
         };
+        self.certify(core, &mut session).await?;
         let sent = core.clock().now();
         let stalled_ms = self.stall.handle_look(core.store.commit_under_way(), sent);
         if stalled_ms > 0 {
@@ -364,6 +370,41 @@ impl Pulse {
         self.stored = (Instant::now(), reply.state.changes);
         if new_epoch {
             core.readmission.handle_epoch(reply.epoch, objects);
+        }
+        Ok(())
+    }
+
+    /// Asks the manager for a certificate if there is none, or half of its time is over. Until there is one, what
+    /// is private is not served.
+    async fn certify(&mut self, core: &Core, session: &mut ControlSession) -> Result<(), Stop> {
+        if host::is_simulated() || self.certify_at.is_some_and(|at| Instant::now() < at) {
+            return Ok(());
+        }
+        self.certify_at = Some(Instant::now() + CERTIFY_AGAIN);
+        let key = OwnKey::new();
+        let made_s = host::wall_ms() / 1000;
+        let asked = CertifyDrive { public_key: key.public_key() };
+        let certificate = match session.call(&ControlRequest::CertifyDrive(asked)).await {
+            Ok(ControlReply::Certificate(certificate)) => certificate,
+            Ok(other) => {
+                let what = format!("{} in answer to a request for a certificate", other.name());
+                return Err(TransportError::Unexpected { address: self.manager.clone(), what }.into());
+            }
+            Err(TransportError::Refusal(refusal)) => {
+                warn!(%refusal, "the manager gives no certificate: data of private volumes is not served");
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if certificate.chain.is_empty() {
+            return Ok(());
+        }
+        match core.certificate.set_certified(&key, certificate.chain, made_s) {
+            Ok(()) => {
+                let lasts = Duration::from_secs(certificate.lasts_s / 2).max(CERTIFY_AGAIN);
+                self.certify_at = Instant::now().checked_add(lasts);
+            }
+            Err(error) => warn!(%error, "the manager's certificate cannot be used"),
         }
         Ok(())
     }

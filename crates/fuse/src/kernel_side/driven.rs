@@ -9,7 +9,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_client::{AttributeChanges, Client, NewAttributes};
+use braid_client::{AttributeChanges, Client, Name, NewAttributes};
 use braid_wire::control::{LockKind, RenameHow, UnlinkOnly};
 use fuser::{FileAttr, FileHandle, FopenFlags, INodeNo};
 
@@ -93,7 +93,8 @@ impl Driven {
     /// # Errors
     /// There is no such volume, or the manager does not answer.
     pub async fn new(client: Client, volume: &str, cache: Arc<dyn Cache>) -> io::Result<Driven> {
-        let shared = Mount::shared(client, volume).await?;
+        let root = Name::root(volume).map_err(io::Error::other)?;
+        let shared = Mount::shared(client, &root).await?;
         // It is set only here.
         let _ = shared.context.kernel.set(Arc::new(Told(cache)));
         tokio::spawn(caretaker::run(Arc::downgrade(&shared)));

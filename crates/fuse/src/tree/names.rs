@@ -100,6 +100,7 @@ impl Shared {
         let file = self.file(directory);
         let file = match name {
             b"." => file,
+            b".." if file == self.context.root => file,
             b".." => match self.row(file).await?.parent {
                 FileId(0) => self.context.root,
                 above => above,

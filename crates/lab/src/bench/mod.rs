@@ -14,6 +14,7 @@ mod mounted;
 pub(crate) mod net;
 pub(crate) mod peers;
 mod plain;
+pub(crate) mod privacy;
 pub(crate) mod predict;
 pub(crate) mod promises;
 mod ratios;

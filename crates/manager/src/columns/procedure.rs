@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_layout::{Column, ColumnMask, DriveId, FileId, HolderId, Lease, Version};
+use braid_layout::{Column, ColumnMask, DriveId, FileId, HolderId, Lease, TokenId, Version};
 use braid_meta::records::inodes::{self, set_stale};
 use braid_meta::records::schema::{ComponentPlace, InodeRecord, StaleRecord};
 use braid_meta::records::tx::Tx;
@@ -406,6 +406,7 @@ async fn finish(
         inode.unfenced = inode.g != g;
         if lease == RecordedLease::Ended {
             (inode.held, inode.holder, inode.shared, inode.since) = (false, HolderId::NONE, false, Lease(0));
+            inode.token = TokenId::NONE;
             inode.within = Version::ZERO;
             inode.reach = None;
             inode.parts.clear();

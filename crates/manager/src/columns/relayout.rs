@@ -16,7 +16,7 @@ use braid_meta::records::relayouts::{COUNT, put_on, take_off};
 use braid_meta::records::schema::{InodeRecord, RelayoutRecord, SegmentRecord, key, table};
 use braid_meta::records::tx::Tx;
 use braid_meta::rules::jobs::Progress;
-use braid_meta::tree::directories::resolve;
+use braid_meta::tree::directories::{refuse_foreign, resolve};
 use braid_meta::tree::shapes::{check_width, from_spec};
 use braid_meta::tree::volumes::path_of;
 use braid_wire::control::{
@@ -47,6 +47,7 @@ pub(crate) async fn ask(core: &Arc<Core>, asked: Relayout) -> Result<RelayoutRep
     let (file, reply) = core
         .write(move |core, tx| {
             let found = resolve(tx, &asked.at)?.changeable(&asked.at)?;
+            refuse_foreign(tx, &found, "lay out")?;
             let file = found.file;
             let inode = found.inode;
             braid_meta::tree::files::refuse_without_bytes(inode.kind, &asked.at.path)?;

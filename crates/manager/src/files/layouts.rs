@@ -11,7 +11,7 @@ use std::sync::Arc;
 use braid_layout::FileId;
 use braid_meta::records::tx::Tx;
 use braid_meta::rules::operations::{Operation, OperationResult};
-use braid_meta::tree::directories::{Found, resolve, resolve_to_end};
+use braid_meta::tree::directories::{Found, refuse_foreign, resolve, resolve_to_end};
 use braid_meta::tree::layouts::{self, Change};
 use braid_wire::Refusal;
 use braid_wire::control::{EntryKind, LayoutOf, LayoutReply, SetClustering, SetLayout, SetXattr};
@@ -24,14 +24,14 @@ use crate::sessions::{callbacks, names};
 pub(crate) async fn set(core: &Arc<Core>, operation: Operation, set: SetLayout) -> Result<(), Refusal> {
     let change = Change::from(&set);
     let target =
-        core.read(move |_, tx| Ok(Target::from(resolve_to_end(tx, &set.at)?.changeable(&set.at)?))).await?;
+        core.read(move |_, tx| Target::of(tx, resolve_to_end(tx, &set.at)?.changeable(&set.at)?)).await?;
     target.change(core, operation, change).await
 }
 
 /// Sets or removes an extended attribute, one of which stands for the layout.
 pub(crate) async fn set_xattr(core: &Arc<Core>, operation: Operation, set: SetXattr) -> Result<(), Refusal> {
     let Some(change) = Change::of_xattr(&set)? else { return names::set_xattr(core, operation, set).await };
-    let target = core.read(move |_, tx| Ok(Target::from(resolve(tx, &set.at)?.changeable(&set.at)?))).await?;
+    let target = core.read(move |_, tx| Target::of(tx, resolve(tx, &set.at)?.changeable(&set.at)?)).await?;
     target.change(core, operation, change).await
 }
 
@@ -43,6 +43,7 @@ pub(crate) async fn set_clustering(
 ) -> Result<(), Refusal> {
     let act = move |core: &Core, tx: &mut Tx| {
         let found = resolve_to_end(tx, &set.at)?.changeable(&set.at)?;
+        refuse_foreign(tx, &found, "place the files of")?;
         layouts::set_clustering(tx, found.file, set.clustering, core.now_ms())
     };
     names::in_one(core, operation, act).await
@@ -59,13 +60,12 @@ struct Target {
     kind: EntryKind,
 }
 
-impl From<Found> for Target {
-    fn from(found: Found) -> Target {
-        Target { file: found.file, kind: found.inode.kind }
-    }
-}
-
 impl Target {
+    fn of(tx: &Tx, found: Found) -> Result<Target, Refusal> {
+        refuse_foreign(tx, &found, "set the layout of")?;
+        Ok(Target { file: found.file, kind: found.inode.kind })
+    }
+
     async fn change(self, core: &Arc<Core>, operation: Operation, change: Change) -> Result<(), Refusal> {
         let file = self.file;
         if self.kind != EntryKind::File {

@@ -7,7 +7,7 @@ use braid_layout::{FileId, HolderId};
 use braid_meta::records::schema::{InodeRecord, ReservationRecord};
 use braid_meta::tree::files::lease_lost;
 use braid_meta::tree::names::show;
-use braid_meta::tree::view::{self, Asker, Opener};
+use braid_meta::tree::view::{self, Asker, ColumnKeys, Opener};
 use braid_wire::control::{DriveState, Opened};
 use braid_wire::{Reason, Refusal};
 
@@ -79,9 +79,9 @@ async fn opened_under(
     let mut inode = inode;
     let is_filler = matches!(opener, Opener::Filler(_));
     inode.segments.retain(|segment| segment.filling.is_some() == is_filler);
-    let (mut inode, mut epochs) = with_epochs(core, inode).await?;
-    if opener != Opener::Reader && make_partitions(core, &inode, &epochs).await {
-        (inode, epochs) = with_epochs(core, inode).await?;
+    let (mut inode, mut keys) = with_keys(core, inode).await?;
+    if opener != Opener::Reader && make_partitions(core, &inode, &keys.epochs).await {
+        (inode, keys) = with_keys(core, inode).await?;
     }
     // It may have been shut out since it asked, and the keys were turned for that.
     core.clients().check(asker())?;
@@ -90,16 +90,13 @@ async fn opened_under(
     let lease_ms = core.client_lease_ms;
     let reserved = reserved.as_ref();
     let drives = core.drives();
-    Ok(view::opened(&drives, file, &inode, &epochs, opener, by, reserved, lease_ms, now_ms))
+    Ok(view::opened(&drives, file, &inode, &keys, opener, by, reserved, lease_ms, now_ms))
 }
 
-async fn with_epochs(
-    core: &Arc<Core>,
-    inode: InodeRecord,
-) -> Result<(InodeRecord, Vec<Vec<Option<u32>>>), Refusal> {
+async fn with_keys(core: &Arc<Core>, inode: InodeRecord) -> Result<(InodeRecord, ColumnKeys), Refusal> {
     core.read(move |_, tx| {
-        let epochs = view::key_epochs(tx, &inode)?;
-        Ok((inode, epochs))
+        let keys = view::column_keys(tx, &inode)?;
+        Ok((inode, keys))
     })
     .await
 }

@@ -111,9 +111,14 @@ pub async fn stat(core: &Arc<Core>, request: Lookup) -> Result<StatRow, Refusal>
         .read(move |core, tx| {
             if request.watch && !request.at.path.is_empty() {
                 // The directory is watched also if it has no entry of this name.
-                let directory = directories::directory_of(tx, &request.at)?.directory;
-                if directory.within.is_none() {
-                    core.watchers().watch(client, directory.file, since);
+                match directories::directory_of(tx, &request.at) {
+                    Ok(slot) if slot.directory.within.is_none() => {
+                        core.watchers().watch(client, slot.directory.file, since);
+                    }
+                    Ok(_) => {}
+                    // That of a token's own directory is outside: what follows judges the directory itself.
+                    Err(refusal) if refusal.reason == Reason::NotAllowed => {}
+                    Err(refusal) => return Err(refusal),
                 }
             }
             let found = match request.follow {
@@ -545,7 +550,7 @@ mod tests {
         // A renewal that names no client.
         renewed(&core, &held);
         assert!(core.leases().are_silent(FILE, &BTreeSet::new()));
-        asked_by(ClientId(70), braid_layout::TokenId::NONE, async { renewed(&core, &held) }).await;
+        asked_by(ClientId(70), braid_layout::TokenId::NONE, None, async { renewed(&core, &held) }).await;
         assert!(!core.leases().are_silent(FILE, &BTreeSet::new()));
         assert!(
             !core.leases().give_up_all_of(FILE, ClientId(71))

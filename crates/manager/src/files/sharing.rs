@@ -30,7 +30,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use braid_layout::version::Lease;
-use braid_layout::{FileId, Generation, HolderId};
+use braid_layout::{FileId, Generation, HolderId, TokenId};
 use braid_meta::records::inodes;
 use braid_meta::records::schema::{InodeRecord, PartRecord};
 use braid_meta::records::tx::Tx;
@@ -362,6 +362,9 @@ fn turn_into(
             next(file, inode)?;
         }
         Becomes::Exclusive(holder) => {
+            if inode.holder != *holder {
+                inode.token = TokenId::NONE;
+            }
             (inode.shared, inode.holder) = (false, *holder);
             inode.parts = parts.to_vec();
             next(file, inode)?;

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_layout::FileId;
+use braid_layout::{DriveId, FileId, TokenId};
 use braid_meta::records::schema::{DriveKeyRecord, DriveRecord, InodeRecord, key, table};
 use braid_meta::records::tx::Tx;
 use braid_meta::tree::keys;
@@ -94,13 +94,18 @@ pub(crate) fn take_over(core: &Core, file: FileId, inode: &InodeRecord) {
     if inode.kept {
         core.watchers().keepers.lost_name(file);
     }
-    if inode.is_left() {
+    if inode.is_left() || inode.held && is_over(core, inode.token) {
         core.leases().leave(file, inode.lease);
     } else if inode.held {
         core.leases().resume(file, inode, core.running_ms());
     } else if inode.unfenced {
         core.unfinished().insert(file);
     }
+}
+
+/// Returns true if a token is over with which a lease was taken: nobody can renew that.
+fn is_over(core: &Core, token: TokenId) -> bool {
+    token != TokenId::NONE && core.tokens().check(token, DriveId(0), core.now_ms()).is_err()
 }
 
 #[cfg(test)]

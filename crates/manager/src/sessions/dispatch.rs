@@ -7,6 +7,7 @@ use std::sync::Arc;
 use braid_layout::{ClientId, DriveId, TokenId};
 use braid_meta::records::schema::TokenRecord;
 use braid_meta::rules::operations::Operation;
+use braid_meta::tokens::access::Access;
 use braid_wire::capability::Key;
 use braid_wire::control::{ControlReply, ControlRequest, Done, ReplaceDriveReply, RequestHead};
 use braid_wire::token::Standing;
@@ -90,15 +91,20 @@ pub(crate) async fn answer(
     core.clients().check(client)?;
     let record = record_of(core, token)?;
     if let Some(record) = &record {
-        token_rights::may(core, record, &request).await?;
+        token_rights::may(core, token, record, &request).await?;
     }
     if let ControlRequest::Batch(batch) = request {
         // Not within `handle`, whose frame is large: a thread's stack has no room for two of them.
         return Ok(bulk::answer(core, caller, head, batch).await?.into());
     }
+    let access = record.as_deref().and_then(Access::of);
     if !rules.is_operation {
         let asked = Asked { caller, operation: None, record: record.as_deref() };
-        let reply = asked_by(client, token, handle(core, asked, request)).await?;
+        let is_limited = access.is_some();
+        let reply = asked_by(client, token, access, handle(core, asked, request)).await?;
+        if let (ControlReply::Opened(opened), true) = (&reply, is_limited) {
+            core.opened_with().note(token, opened.stat.file);
+        }
         return match &record {
             Some(record) => token_rights::shown(core, record, reply).await,
             None => Ok(reply),
@@ -106,7 +112,7 @@ pub(crate) async fn answer(
     }
     let turn = operation_turns::begin(core, head, &request)?;
     let asked = Asked { caller, operation: Some(turn.operation), record: record.as_deref() };
-    let answer = asked_by(client, token, handle(core, asked, request)).await;
+    let answer = asked_by(client, token, access, handle(core, asked, request)).await;
     turn.end(&answer);
     answer
 }
@@ -187,6 +193,7 @@ async fn handle(
     match request {
         R::VolumeCreate(create) => done(names::create_volume(core, asked.once()?, create).await),
         R::VolumeRemove(remove) => done(names::remove_volume(core, asked.once()?, remove).await),
+        R::VolumeProtect(protect) => done(names::protect_volume(core, asked.once()?, protect).await),
         R::VolumeList(_) => Ok(names::volumes(core).await?.into()),
         R::QuotaSet(set) => done(names::set_quota(core, asked.once()?, set).await),
         R::QuotaRemove(remove) => done(names::remove_quota(core, asked.once()?, remove).await),
@@ -241,6 +248,7 @@ async fn handle(
             Ok(members::join(core, drive, master, token, join).await?.into())
         }
         R::Heartbeat(beat) => Ok(members::heartbeat(core, asked.drive()?, beat).await?.into()),
+        R::CertifyDrive(certify) => Ok(core.trust.certify(asked.drive()?, &certify).into()),
         R::ReplaceDrive(replace) => {
             let components = replacement::replace(core, asked.once()?, replace).await?;
             Ok(ReplaceDriveReply { components }.into())

@@ -12,7 +12,7 @@ use braid_wire::Refusal;
 use braid_wire::control::{
     DirectoryReply, HardLink, Lookup, MakeDirectory, MakeNode, NamePlace, QuotaList, QuotaListReply,
     QuotaRemove, QuotaSet, ReadDirectory, Rename, SetAttributes, SetXattr, StatRow, Unlink, VolumeCreate,
-    VolumeListReply, VolumeRemove, Xattrs, XattrsReply,
+    VolumeListReply, VolumeProtect, VolumeRemove, Xattrs, XattrsReply,
 };
 
 use crate::asker::asker;
@@ -36,6 +36,7 @@ pub(crate) async fn create_volume(
             };
             shapes::check_width(&shape, drives)?;
             let volume = volumes::create(tx, &create.name, shape.into(), create.quota_bytes, core.now_ms())?;
+            volumes::protect(tx, volume, create.protection)?;
             Ok((OperationResult::DONE, volume))
         })
         .await?;
@@ -44,6 +45,18 @@ pub(crate) async fn create_volume(
         make_partitions_of(core, volume).await;
     }
     Ok(())
+}
+
+pub(crate) async fn protect_volume(
+    core: &Arc<Core>,
+    operation: Operation,
+    protect: VolumeProtect,
+) -> Result<(), Refusal> {
+    in_one(core, operation, move |_, tx| {
+        let volume = volumes::find(tx, &protect.name)?.volume;
+        volumes::protect(tx, volume, protect.protection)
+    })
+    .await
 }
 
 pub(crate) async fn remove_volume(

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use braid_layout::{DriveId, VolumeId};
 use braid_meta::records::schema::{PartitionRecord, key, table};
 use braid_meta::rules::grants::{self, CAPABILITY_MS};
+use braid_meta::tree::volumes;
+use braid_wire::capability::Protection;
 use braid_wire::control::{DriveState, SISTERS_MAX, SisterRow, Sisters, SistersReply};
 use braid_wire::{Reason, Refusal};
 
@@ -29,14 +31,15 @@ pub(crate) async fn find(
         return Err(Refusal::new(Reason::NotServing, detail));
     }
     let Sisters { partition, drives } = request;
-    let epochs: Vec<(DriveId, Option<u32>)> = core
+    let (epochs, protection): (Vec<(DriveId, Option<u32>)>, Protection) = core
         .read(move |_, tx| {
             let epoch = |drive: DriveId| {
                 let record: Option<PartitionRecord> =
                     tx.record(&key::partition(table::PARTITION, drive, VolumeId(partition.0)))?;
                 Ok((drive, record.map(|record| record.key_epoch)))
             };
-            drives.into_iter().map(epoch).collect()
+            let epochs = drives.into_iter().map(epoch).collect::<Result<_, Refusal>>()?;
+            Ok((epochs, volumes::protection(tx, VolumeId(partition.0))?))
         })
         .await?;
     let expires_ms = core.now_ms() + CAPABILITY_MS;
@@ -44,7 +47,14 @@ pub(crate) async fn find(
     let table = core.drives();
     let row = |(drive, epoch): (DriveId, Option<u32>)| {
         let known = table.drive(drive).filter(|_| table.state(drive, now_ms) == DriveState::Up)?;
-        let grant = grants::for_deltas(&known.record.master, epoch?, drive, partition, asker, expires_ms);
+        let grant = grants::for_deltas(
+            &known.record.master,
+            (epoch?, protection),
+            drive,
+            partition,
+            asker,
+            expires_ms,
+        );
         Some(SisterRow { drive, addresses: known.record.addresses.clone(), grant })
     };
     Ok(SistersReply { sisters: epochs.into_iter().filter_map(row).collect() })

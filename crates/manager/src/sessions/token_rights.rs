@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use braid_layout::{DriveId, TokenId, VolumeId};
 use braid_meta::records::schema::TokenRecord;
-use braid_meta::tokens::rights;
-use braid_meta::tree::tokens;
-use braid_wire::Refusal;
+use braid_meta::tokens::access::Access;
+use braid_meta::tokens::permissions::Act;
+use braid_meta::tokens::rights::{self, Right};
+use braid_meta::tree::{reach, tokens};
 use braid_wire::control::{ControlReply, ControlRequest};
 use braid_wire::token::TokenRole;
+use braid_wire::Refusal;
 use tokio::time::timeout;
 
 use crate::core::Core;
@@ -20,6 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Ok if a session with this token may send the request.
 pub(crate) async fn may(
     core: &Arc<Core>,
+    id: TokenId,
     token: &Arc<TokenRecord>,
     request: &ControlRequest,
 ) -> Result<(), Refusal> {
@@ -29,11 +32,19 @@ pub(crate) async fn may(
     let name = request.name();
     let need = rights::need(request);
     rights::allowed_at_all(token, name, need.right)?;
-    if token.volumes.is_none() || need.places.is_empty() {
+    let access = Access::of(token);
+    if token.volumes.is_none() && access.is_none() || need.places.is_empty() {
         return Ok(());
     }
     let token = Arc::clone(token);
-    core.read(move |_, tx| rights::allowed(&token, name, &need, |place| tokens::volume_of(tx, place))).await
+    core.read(move |core, tx| {
+        rights::allowed(&token, name, &need, |place| tokens::volume_of(tx, place))?;
+        let Some(access) = access else { return Ok(()) };
+        let act = if need.right == Right::Write { Act::Write } else { Act::Read };
+        let had = |file| core.opened_with().has(id, file);
+        need.places.iter().try_for_each(|place| reach::may_be_at(tx, &access, act, place, had))
+    })
+    .await
 }
 
 /// An answer as a session with this token is shown it.
@@ -47,9 +58,15 @@ pub(crate) async fn shown(
         return Ok(reply);
     }
     let token = token.clone();
-    let known = core.read(move |_, tx| tokens::volumes_of(tx, &token)).await?;
-    let names: Vec<String> = known.into_iter().map(|volume| volume.name).collect();
-    Ok(rights::shown(&volumes, &names, reply))
+    let urls = core.read(move |_, tx| match token.below.as_slice() {
+        [] => {
+            let known = tokens::volumes_of(tx, &token)?;
+            Ok(known.into_iter().map(|volume| format!("braid://{}", volume.name)).collect())
+        }
+        below => reach::urls(tx, below),
+    });
+    let urls: Vec<String> = urls.await?;
+    Ok(rights::shown(&volumes, &urls, reply))
 }
 
 /// Manager time at which capabilities end that are made in a session with this token; the highest number:

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use braid_layout::TokenId;
+use braid_layout::{ClientId, TokenId};
+use braid_meta::records::inodes;
 use braid_meta::records::schema::TokenRecord;
 use braid_meta::records::tx::Tx;
 use braid_meta::rules::operations::{Once, Operation, OperationResult};
@@ -12,6 +13,7 @@ use braid_wire::control::{TokenMade, TokenNew, TokenRevoke, Tokens, TokensReply}
 use braid_wire::token::TokenRole;
 
 use crate::core::Core;
+use crate::files::lapses::end_lease_alone;
 use crate::sessions::keys;
 
 /// Makes a token.
@@ -82,7 +84,34 @@ pub(crate) async fn revoke(
         }
         Ok::<(), Refusal>(())
     };
-    let (ended, ()) = tokio::join!(end_clients, keys::tell_all(core));
+    let (ended, unheard, ()) = tokio::join!(end_clients, end_unheard(core, token), keys::tell_all(core));
     ended?;
+    unheard?;
     keys::are_told(core, "the token is revoked").await
+}
+
+/// Ends the leases of holders that were not heard since the manager's start and that may be the token's: they
+/// were taken with it, or it is not on record with which token.
+async fn end_unheard(core: &Arc<Core>, token: TokenId) -> Result<(), Refusal> {
+    let unheard = core.leases().unheard();
+    let files = core.read(move |core, tx| {
+        let Ok(record) = core.tokens().find(token) else { return Ok(Vec::new()) };
+        let mut files = Vec::new();
+        for file in unheard {
+            let Some(inode) = inodes::find(tx, file)? else { continue };
+            let is_in = record.volumes.as_ref().is_none_or(|volumes| volumes.contains(&inode.volume));
+            let is_known = inode.has_file_alone() && inode.token != TokenId::NONE;
+            if is_in && (!is_known || inode.token == token) {
+                files.push(file);
+            }
+        }
+        Ok(files)
+    });
+    for file in files.await? {
+        let _turn = core.lock_file(file).await?;
+        if core.leases().give_up_all_of(file, ClientId::NONE) {
+            end_lease_alone(core, file).await?;
+        }
+    }
+    Ok(())
 }

@@ -6,11 +6,13 @@
 
 use std::time::Duration;
 
+use braid_layout::{ClusterId, DriveId};
 use braid_meta::records::schema::{AuthorityRecord, key};
 use braid_meta::records::tx::Tx;
 use braid_transport::host::{is_simulated, wall_ms};
-use braid_transport::{Authority, ServerIdentity};
+use braid_transport::{Authority, CERTIFICATE_S, Home, ServerIdentity};
 use braid_wire::capability::Key;
+use braid_wire::control::{Certificate, CertifyDrive};
 use braid_wire::token::Pin;
 use braid_wire::{Reason, Refusal};
 
@@ -75,6 +77,20 @@ impl Trust {
     /// The certificate by which sessions are begun.
     pub(crate) fn identity(&self) -> &ServerIdentity {
         &self.identity
+    }
+
+    /// The home of the drives that are asked by this manager.
+    pub(crate) fn home(&self, cluster: ClusterId) -> Home {
+        Home { cluster, pin: Some(self.pin()) }
+    }
+
+    /// A certificate for the drive, whose session has proved that it is that one.
+    pub(crate) fn certify(&self, drive: DriveId, asked: &CertifyDrive) -> Certificate {
+        let chain = self
+            .authority
+            .as_ref()
+            .map(|authority| authority.certify(drive, &asked.public_key, wall_ms() / 1000));
+        Certificate { chain: chain.unwrap_or_default(), lasts_s: CERTIFICATE_S }
     }
 
     /// Renews the certificate whenever it is due, for ever.

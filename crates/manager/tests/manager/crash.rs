@@ -15,6 +15,7 @@ use braid_meta::records::check::check;
 use braid_meta::records::memory::MemoryKv;
 use braid_transport::Listener;
 use braid_wire::Reason;
+use braid_wire::capability::Protection;
 use braid_wire::control::*;
 use tokio::task::JoinSet;
 
@@ -68,7 +69,14 @@ impl InMemory {
 /// The requests to the manager. After it has died all are refused, which is ignored.
 async fn workload(client: &mut Client, drives: &[FakeDrive]) {
     let main = || "main".to_owned();
-    let _ = client.ask(VolumeCreate { name: main(), shape: no_shape(), quota_bytes: 0 }).await;
+    let _ = client
+        .ask(VolumeCreate {
+            name: main(),
+            shape: no_shape(),
+            quota_bytes: 0,
+            protection: Protection::Integrity,
+        })
+        .await;
     let _ =
         client.ask(MakeDirectory { at: NamePlace::of(main(), "a/b"), parents: true, new: NEW_FILE }).await;
     let put = |file: &Opened| {

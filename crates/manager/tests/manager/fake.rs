@@ -9,6 +9,7 @@ use braid_layout::{
 use braid_manager::{Config, ManagerError, Ready, run};
 pub(crate) use braid_testing::eventually;
 use braid_transport::{ControlSession, Limits, TransportError};
+use braid_wire::capability::Protection;
 use braid_wire::control::*;
 use braid_wire::{Reason, Refusal};
 use tokio::sync::oneshot;
@@ -314,7 +315,14 @@ impl Cluster {
         client
             .until("all up", |status| status.drives.iter().all(|drive| drive.state == DriveState::Up))
             .await;
-        client.done(VolumeCreate { name: "main".into(), shape, quota_bytes: 0 }).await;
+        client
+            .done(VolumeCreate {
+                name: "main".into(),
+                shape,
+                quota_bytes: 0,
+                protection: Protection::Integrity,
+            })
+            .await;
         cluster
     }
 

@@ -9,17 +9,18 @@ use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, ObjectId, Pa
 use braid_manager::Ready;
 use braid_manager::catalogue::rebuild::PARTITION;
 use braid_transport::{
-    Bounds, ConnectionSlots, ControlSession, Credentials, GivesWay, Limits, Listener, Receiver, Sender,
-    Stream, TransportError, challenge,
+    Bounds, ConnectionSlots, ControlSession, Credentials, GivesWay, Limits, Listener, OwnKey, Receiver,
+    Secured, Sender, ServerIdentity, Stream, TransportError, challenge,
 };
-use braid_wire::authorise::{Denied, Scene, Verified, authorise};
-use braid_wire::capability::Key;
+use braid_wire::authorise::{Denied, Scene, Verified, authorise_in};
+use braid_wire::capability::{Binding, Key};
 use braid_wire::control::*;
 use braid_wire::data::{
     DiskCharge, DiskCost, DiskWay, DriveCost, DriveParts, DriveReply, DriveRequest, FenceReply, HELLO, Hello,
     List, ListReply, ListedObject, Listing, PartitionAttributes, PartitionListReply, PeerRole, PendingState,
     ProcessorWay, UnitState, UnitVerdict, VersionsReply, Written,
 };
+use braid_wire::session::Session;
 use braid_wire::token::Token;
 use braid_wire::{FrameHeader, Reason, Refusal, Wire};
 use tokio::task::AbortHandle;
@@ -88,6 +89,7 @@ pub(crate) struct FakeDrive {
     cluster: braid_layout::ClusterId,
     pin: braid_wire::token::Pin,
     manager: String,
+    certificate: ServerIdentity,
     running: Arc<Mutex<Vec<AbortHandle>>>,
 }
 
@@ -131,6 +133,7 @@ impl FakeDrive {
             cluster: ready.cluster,
             pin: token.pin,
             manager: ready.address.clone(),
+            certificate: ServerIdentity::default(),
             running: Arc::default(),
         };
         drive.spawn(listener);
@@ -432,27 +435,30 @@ async fn accept(drive: FakeDrive, listener: Listener) {
 async fn session(drive: FakeDrive, stream: Stream) -> Result<(), TransportError> {
     let places = ConnectionSlots::new(Bounds::new(1, 1), GivesWay::Idle);
     let place = places.take(stream.holder()?, stream.origin()).expect("the only one");
-    let (mut sender, mut receiver): (Sender, Receiver) = stream.into_halves();
-    receiver.admit(place);
+    let (mut sender, receiver): (Sender, Receiver) = stream.into_halves();
     let hello = Hello {
         role: PeerRole::Drive,
         version_min: braid_wire::frame::WIRE_VERSION,
         version_max: braid_wire::frame::WIRE_VERSION,
         cluster: drive.cluster,
         drive: drive.id,
-        features: 0,
+        features: if drive.certificate.is_ready() { Hello::TLS } else { 0 },
         challenge: challenge(),
     };
     if drive.state().mute {
         return std::future::pending().await;
     }
     sender.send(HELLO, 0, &hello.to_bytes(), &[]).await?;
-    let mut sequence = 0;
+    let secured = Secured::accept_if_begun(sender, receiver, &drive.certificate).await?;
+    let mut proven = Session::begun(secured.is_private());
+    let binding = secured.binding(&hello);
+    let Secured { mut sender, mut receiver, .. } = secured;
+    receiver.admit(place);
     while let Some((header, body)) = receiver.frame().await? {
         if drive.state().mute {
             return std::future::pending().await;
         }
-        let (kind, request, body) = answer(&drive, &hello, &mut sequence, &header, &body);
+        let (kind, request, body) = answer(&drive, binding, &mut proven, &header, &body);
         sender.send(kind, request, &body, &[]).await?;
     }
     Ok(())
@@ -460,8 +466,8 @@ async fn session(drive: FakeDrive, stream: Stream) -> Result<(), TransportError>
 
 fn answer(
     drive: &FakeDrive,
-    hello: &Hello,
-    sequence: &mut u64,
+    binding: Binding,
+    proven: &mut Session,
     header: &FrameHeader,
     body: &[u8],
 ) -> (u16, u64, Vec<u8>) {
@@ -472,14 +478,14 @@ fn answer(
     let key_epoch = |partition: PartitionId| (partition.0 == 0 || is_there(partition)).then_some(1);
     let scene = Scene {
         drive: drive.id,
-        binding: hello.binding(),
+        binding,
         now_ms: drive.serves().then_some(0), // expiry is the real drive's to test
         working_key: &working_key,
         key_epoch: &key_epoch,
         key_number: 1,
         former: None,
     };
-    let (seal, g, reply) = match authorise(&scene, sequence, header, body) {
+    let (seal, g, reply) = match authorise_in(proven, &scene, header, body) {
         Ok(verified) => {
             let (g, reply) = drive.carry_out(&verified);
             (verified.seal, g, reply)
@@ -522,6 +528,11 @@ fn parts() -> DriveParts {
 async fn beat(drive: &FakeDrive, address: &str, restarted: &mut bool) -> Result<(), TransportError> {
     let credentials = Credentials::of_drive(drive.cluster, drive.pin, drive.id, 1, &drive.master);
     let mut session = ControlSession::connect(&drive.manager, credentials, &Limits::default()).await?;
+    let key = OwnKey::new();
+    let asked = CertifyDrive { public_key: key.public_key() };
+    if let ControlReply::Certificate(given) = session.call(&asked.into()).await? {
+        drive.certificate.set_certified(&key, given.chain, 0).expect("it is for the key");
+    }
     let mut ended = Vec::new();
     while !drive.state().silent {
         // Take all in one call: a second guard within one expression would deadlock.

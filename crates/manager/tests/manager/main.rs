@@ -33,5 +33,6 @@ mod snapshots;
 mod space;
 mod states;
 mod successors;
+mod token_limits;
 mod tokens;
 mod twice;

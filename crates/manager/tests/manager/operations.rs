@@ -8,6 +8,7 @@ use braid_manager::sessions::operation_turns::forget_old;
 use braid_meta::records::schema::{OperationRecord, key, table};
 use braid_meta::rules::operations::{AGE_MAX_MS, KEPT_MS};
 use braid_wire::Reason;
+use braid_wire::capability::Protection;
 use braid_wire::control::*;
 
 use crate::fake::{Client, Cluster, NEW_FILE, lost, no_shape, open, opened, raid5, release};
@@ -66,7 +67,13 @@ async fn a_repeat_is_answered_from_memory_and_hits_nobody_elses_file() {
         unlink("f").into(),
         rename("g", "h").into(),
         make("d").into(),
-        VolumeCreate { name: "v".into(), shape: no_shape(), quota_bytes: 0 }.into(),
+        VolumeCreate {
+            name: "v".into(),
+            shape: no_shape(),
+            quota_bytes: 0,
+            protection: Protection::Integrity,
+        }
+        .into(),
         VolumeRemove { name: "v".into() }.into(),
     ];
     let heads = client.operations(requests.len());
@@ -77,7 +84,14 @@ async fn a_repeat_is_answered_from_memory_and_hits_nobody_elses_file() {
     file_of(&mut other, "f", 10).await;
     file_of(&mut other, "g", 20).await;
     other.done(unlink("d")).await;
-    other.done(VolumeCreate { name: "v".into(), shape: no_shape(), quota_bytes: 0 }).await;
+    other
+        .done(VolumeCreate {
+            name: "v".into(),
+            shape: no_shape(),
+            quota_bytes: 0,
+            protection: Protection::Integrity,
+        })
+        .await;
     for restarted in [false, true] {
         if restarted {
             cluster = cluster.restart_manager().await;
@@ -294,7 +308,14 @@ async fn what_is_settled_or_old_is_forgotten() {
     }
     let mut client = Client::connect(&manager.ready).await;
     client.until_up(&drives.iter().collect::<Vec<_>>()).await;
-    client.done(VolumeCreate { name: "main".into(), shape: no_shape(), quota_bytes: 0 }).await;
+    client
+        .done(VolumeCreate {
+            name: "main".into(),
+            shape: no_shape(),
+            quota_bytes: 0,
+            protection: Protection::Integrity,
+        })
+        .await;
     for name in ["a", "b", "c"] {
         client.done(make(name)).await;
     }

@@ -11,6 +11,7 @@ use braid_manager::core::Core;
 use braid_manager::files::opens;
 use braid_meta::records::memory::MemoryKv;
 use braid_meta::rules::operations::Operation;
+use braid_wire::capability::Protection;
 use braid_wire::control::*;
 use braid_wire::{Reason, Refusal};
 use tokio::sync::oneshot;
@@ -29,7 +30,14 @@ async fn cluster(kv: &MemoryKv) -> (InMemory, Vec<FakeDrive>, Client) {
     }
     let mut client = Client::connect(&manager.ready).await;
     client.until("all up", |s| s.drives.iter().all(|drive| drive.state == DriveState::Up)).await;
-    client.done(VolumeCreate { name: "main".into(), shape: no_shape(), quota_bytes: 0 }).await;
+    client
+        .done(VolumeCreate {
+            name: "main".into(),
+            shape: no_shape(),
+            quota_bytes: 0,
+            protection: Protection::Integrity,
+        })
+        .await;
     (manager, drives, client)
 }
 

@@ -7,6 +7,7 @@ use braid_layout::HolderId;
 use braid_manager::{Config, ManagerError, run};
 use braid_transport::{ControlSession, Credentials, Limits, TransportError};
 use braid_wire::Reason;
+use braid_wire::capability::Protection;
 use braid_wire::capability::{Key, Rights};
 use braid_wire::control::*;
 use braid_wire::token::Token;
@@ -108,7 +109,12 @@ async fn bad_input_is_refused_with_its_reason() {
     let mut client = cluster.manager.client().await;
     client.made(MakeDirectory { at: NamePlace::of("main", "d/e"), parents: true, new: NEW_FILE }).await;
     let file = client.create("d/f").await;
-    let volume = |name: &str, shape| VolumeCreate { name: name.into(), shape, quota_bytes: 0 };
+    let volume = |name: &str, shape| VolumeCreate {
+        name: name.into(),
+        shape,
+        quota_bytes: 0,
+        protection: Protection::Integrity,
+    };
     let shape = |scheme, k, m, unit_bytes| ShapeSpec { scheme, k, m, unit_bytes };
     let make = |path: &[u8]| MakeDirectory { at: NamePlace::of("main", path), parents: false, new: NEW_FILE };
     let unlink = |path: &str| Unlink { at: NamePlace::of("main", path), only: UnlinkOnly::Any, keep: false };
@@ -182,7 +188,14 @@ async fn bad_input_is_refused_with_its_reason() {
 async fn a_quota_bounds_the_files_sizes() {
     let cluster = Cluster::new(3, no_shape()).await;
     let mut client = cluster.manager.client().await;
-    client.done(VolumeCreate { name: "small".into(), shape: no_shape(), quota_bytes: 1000 }).await;
+    client
+        .done(VolumeCreate {
+            name: "small".into(),
+            shape: no_shape(),
+            quota_bytes: 1000,
+            protection: Protection::Integrity,
+        })
+        .await;
     let mut file = open("f", Access::Write, true);
     file.at = NamePlace::of("small", "f");
     let opened = client.opened(file).await;
@@ -435,7 +448,12 @@ async fn a_manager_that_has_stopped_is_done_with_its_directory() {
         let mut clients = tokio::task::JoinSet::new();
         for n in 0..8 {
             let mut client = manager.client().await;
-            let volume = VolumeCreate { name: format!("v{round}-{n}"), shape: no_shape(), quota_bytes: 0 };
+            let volume = VolumeCreate {
+                name: format!("v{round}-{n}"),
+                shape: no_shape(),
+                quota_bytes: 0,
+                protection: Protection::Integrity,
+            };
             let head = client.operation();
             clients.spawn(async move { client.0.call_as(&head, &volume.into()).await.is_ok() });
         }
@@ -489,7 +507,14 @@ async fn drives_join_once_and_names_are_theirs() {
     // The drive's key is proven: a join token cannot take the identity over.
     assert_eq!(refused(FakeDrive::join(&manager.ready, 2, "big").await.err().unwrap()), Reason::NotAllowed);
     let raid = raid5(2);
-    client.done(VolumeCreate { name: "main".into(), shape: raid, quota_bytes: 0 }).await;
+    client
+        .done(VolumeCreate {
+            name: "main".into(),
+            shape: raid,
+            quota_bytes: 0,
+            protection: Protection::Integrity,
+        })
+        .await;
     // A drive that joins later gets the partitions of existing volumes.
     let late = FakeDrive::join(&manager.ready, 5, "late").await.unwrap();
     crate::fake::eventually("the late drive has the partition", || async {

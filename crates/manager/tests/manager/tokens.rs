@@ -4,6 +4,7 @@ use braid_layout::{ClientId, DriveId, TokenId};
 use braid_manager::Ready;
 use braid_transport::{ControlSession, Credentials, Limits, TransportError};
 use braid_wire::capability::Key;
+use braid_wire::capability::Protection;
 use braid_wire::control::*;
 use braid_wire::token::{Standing, Token, TokenRole};
 use braid_wire::{Reason, Refusal};
@@ -18,6 +19,8 @@ pub(crate) fn spec(name: &str) -> TokenNew {
         secret: Key::new([0x5a; 32]),
         role: TokenRole::Client,
         volumes: None,
+        below: Vec::new(),
+        user: None,
         read_only: false,
         lasts_s: 0,
     }
@@ -35,7 +38,7 @@ pub(crate) async fn make(admin: &mut Client, ready: &Ready, id: u64, spec: Token
     Token { role, pin: ready.client_token.pin, id, secret, expires_s }
 }
 
-async fn client(ready: &Ready, token: &Token) -> Client {
+pub(crate) async fn client(ready: &Ready, token: &Token) -> Client {
     Client::connect(&Ready { client_token: token.clone(), ..ready.clone() }).await
 }
 
@@ -48,7 +51,7 @@ async fn connect(ready: &Ready, credentials: impl Into<Credentials>) -> Result<C
 }
 
 /// A request that waits for news for as long as it may.
-fn watch(client: ClientId) -> Watch {
+pub(crate) fn watch(client: ClientId) -> Watch {
     let open = Vec::new();
     let closed = Vec::new();
     Watch { client, order: 1, seen: 0, heeded: 0, written: 0, open, closed, wait_ms: u32::MAX }
@@ -71,7 +74,14 @@ async fn a_token_is_for_its_volumes_and_its_rights() {
     let cluster = Cluster::new(3, no_shape()).await;
     let ready = &cluster.manager.ready;
     let mut admin = cluster.manager.client().await;
-    admin.done(VolumeCreate { name: "media".into(), shape: no_shape(), quota_bytes: 0 }).await;
+    admin
+        .done(VolumeCreate {
+            name: "media".into(),
+            shape: no_shape(),
+            quota_bytes: 0,
+            protection: Protection::Integrity,
+        })
+        .await;
     admin.create("f").await;
     let reads = TokenNew { volumes: Some(vec!["main".into()]), read_only: true, ..spec("reads") };
     let token = make(&mut admin, ready, 5, reads).await;

@@ -2,16 +2,18 @@
 //! durable yet, and on top the transaction's own. So a request reads all that was decided before it, and its
 //! own writes.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use braid_layout::FileId;
+use braid_layout::{FileId, TokenId};
 use braid_wire::Wire;
 
 use crate::records::kv::{Batch, KvError, Pair, Snapshot};
 use crate::records::schema::{decode, encode, key, table};
 use crate::records::seats::Seats;
+use crate::tokens::access::Access;
 
 /// A state of the store with changes over it.
 pub struct Tx {
@@ -20,13 +22,31 @@ pub struct Tx {
     below: Vec<Arc<Batch>>,
     changes: Batch,
     pub seats: Arc<Seats>,
+    /// The token for which the transaction is, and its limits, which look-ups of names keep to.
+    asker: RefCell<(TokenId, Option<Arc<Access>>)>,
 }
 
 impl Tx {
     /// A transaction without changes. The layers of `below`, the oldest first, hold over `base`, which may
     /// have some of them already. `seats` is the cache of this store's seats.
     pub fn new(base: Box<dyn Snapshot>, below: Vec<Arc<Batch>>, seats: Arc<Seats>) -> Tx {
-        Tx { base, below, changes: Batch::new(), seats }
+        Tx { base, below, changes: Batch::new(), seats, asker: RefCell::default() }
+    }
+
+    /// From now on the transaction is for this token, and its look-ups of names keep to these limits; `None`:
+    /// to none.
+    pub fn act_for(&self, token: TokenId, access: Option<Arc<Access>>) {
+        *self.asker.borrow_mut() = (token, access);
+    }
+
+    /// The token for which the transaction is; none: nobody's.
+    pub fn token(&self) -> TokenId {
+        self.asker.borrow().0
+    }
+
+    /// The limits to which look-ups of names keep.
+    pub fn access(&self) -> Option<Arc<Access>> {
+        self.asker.borrow().1.clone()
     }
 
     /// Returns the changes of this transaction.

@@ -60,10 +60,10 @@ pub fn column_map(file: FileId, segment: &SegmentRecord, column: Column) -> Colu
     }
 }
 
-/// A client's grant for one column. The caller decides whether the column may be granted at all.
+/// A client's grant for one column, with the working key of an epoch and the volume's protection. The caller decides whether the column may be granted at all.
 pub fn for_client(
     master: &Key,
-    key_epoch: u32,
+    keys: (u32, Protection),
     file: FileId,
     inode: &InodeRecord,
     segment: &SegmentRecord,
@@ -72,6 +72,7 @@ pub fn for_client(
     of: Standing,
     expires_ms: u64,
 ) -> Grant {
+    let (key_epoch, protection) = keys;
     let (rights, lease, map, kind, stripes) = match granted {
         Use::Read => (READER, Lease(0), [0; 16], LeaseKind::Exclusive, ALL_STRIPES),
         Use::Write(lease, kind, stripes) => {
@@ -96,6 +97,7 @@ pub fn for_client(
         file,
         promise: of.promise,
         client: of.client,
+        protection,
         ..blank(expires_ms)
     };
     sign(master, capability)
@@ -131,7 +133,8 @@ pub fn for_catalogue(
 ) -> Grant {
     let rights = MANAGER.and(Rights::WRITE);
     let (g, set, lease) = standing;
-    let blank = blank(expires_ms);
+    // Frames have names in them.
+    let blank = Capability { protection: Protection::Privacy, ..blank(expires_ms) };
     sign(master, Capability { drive, partition, object, rights, g, set, lease, ..blank })
 }
 
@@ -149,14 +152,16 @@ pub fn for_partition(master: &Key, drive: DriveId, partition: PartitionId, expir
 /// The grant of the drive `holder` to send deltas to a partition of the drive.
 pub fn for_deltas(
     master: &Key,
-    key_epoch: u32,
+    keys: (u32, Protection),
     drive: DriveId,
     partition: PartitionId,
     holder: DriveId,
     expires_ms: u64,
 ) -> Grant {
     let rights = Rights::DELTA;
-    sign(master, Capability { drive, partition, rights, key_epoch, holder, ..blank(expires_ms) })
+    let (key_epoch, protection) = keys;
+    let blank = blank(expires_ms);
+    sign(master, Capability { drive, partition, rights, key_epoch, holder, protection, ..blank })
 }
 
 /// One past the last stripe of the segment that may get bytes, if the file may reach to this byte.

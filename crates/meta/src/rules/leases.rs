@@ -281,6 +281,12 @@ impl Leases {
         self.held.iter().filter(|(_, held)| is_its(held)).map(|(file, _)| *file).collect()
     }
 
+    /// Files of which a holder was not heard since a start.
+    pub fn unheard(&self) -> BTreeSet<FileId> {
+        let is_one = |held: &LeaseInForce| held.holders.values().any(|place| place.is_resumed);
+        self.held.iter().filter(|(_, held)| is_one(held)).map(|(file, _)| *file).collect()
+    }
+
     /// Begins to end the file's lease if it has lapsed for all: from now on it cannot be renewed. Returns
     /// false if it is live. [`Leases::end`] completes the end.
     pub fn begin_end(&mut self, file: FileId, now_ms: u64) -> bool {

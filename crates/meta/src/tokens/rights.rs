@@ -8,7 +8,9 @@
 //! removal and the schedules of snapshots: who writes a volume cannot take away what it was before.
 
 use braid_layout::{FileId, ReservationId, VolumeId};
-use braid_wire::control::{Access, ControlReply, ControlRequest, LockHow, LockKind, NamePlace, QualifyAct};
+use braid_wire::control::{
+    Access, ControlReply, ControlRequest, LockHow, LockKind, NamePlace, QualifyAct, ReservationRow,
+};
 use braid_wire::token::TokenRole;
 use braid_wire::{Reason, Refusal};
 
@@ -120,6 +122,7 @@ pub fn need(request: &ControlRequest) -> Need {
         R::ReserveRate(asked) if asked.trial => Need::named(Right::Read, &asked.at),
 
         R::Open(open) => Need::named(Right::Write, &open.at),
+        R::Refresh(asked) if asked.snapshot == 0 => Need::held(Right::Write, asked.file),
         R::Refresh(asked) => Need::at(Right::Write, Place::File(asked.file, asked.snapshot)),
         R::MakeDirectory(make) => Need::named(Right::Write, &make.at),
         R::Rename(rename) => Need::named(Right::Write, &rename.from).and(&rename.to),
@@ -148,7 +151,7 @@ pub fn need(request: &ControlRequest) -> Need {
 
         R::Jobs(_) | R::StaleFiles(_) | R::Relayouts(_) => Need::of(Right::Whole),
 
-        R::VolumeCreate(_) | R::VolumeRemove(_) => Need::of(Right::Admin),
+        R::VolumeCreate(_) | R::VolumeRemove(_) | R::VolumeProtect(_) => Need::of(Right::Admin),
         R::QuotaSet(_) | R::QuotaRemove(_) => Need::of(Right::Admin),
         R::SnapshotRemove(_) | R::SnapshotKeep(_) => Need::of(Right::Admin),
         R::Backup(_) | R::ReadBackup(_) | R::FreeUnnamed(_) => Need::of(Right::Admin),
@@ -160,6 +163,7 @@ pub fn need(request: &ControlRequest) -> Need {
         R::RemoveManager(_) => Need::of(Right::Admin),
 
         R::Authenticate(_) | R::JoinDrive(_) | R::Heartbeat(_) | R::Sisters(_) => Need::of(Right::NoClient),
+        R::CertifyDrive(_) => Need::of(Right::NoClient),
         R::BeginHeal(_) | R::EndHeal(_) | R::HealReport(_) => Need::of(Right::NoClient),
         R::AddManager(_) => Need::of(Right::NoClient),
     }
@@ -211,6 +215,10 @@ pub fn allowed_at_all(token: &TokenRecord, request: &str, right: Right) -> Resul
             let why = format!("is for some volumes, and {request} is about all");
             Err(refused(token, &why, "a token without --volumes: braid token new NAME"))
         }
+        (TokenRole::Client, Right::Whole) if token.user.as_ref().is_some_and(|user| user.uid != 0) => {
+            let why = format!("is bound to a user, and {request} is about all files");
+            Err(refused(token, &why, "a token without --uid: braid token new NAME"))
+        }
         (TokenRole::Client, Right::Write) if token.read_only => {
             let why = format!("is read-only, and does not allow {request}");
             Err(refused(token, &why, "one that may change things: braid token new NAME, without --read-only"))
@@ -234,12 +242,12 @@ pub fn has_rows_of_volumes(reply: &ControlReply) -> bool {
     matches!(reply, R::Volumes(_) | R::Quotas(_) | R::SnapshotSchedules(_) | R::Reservations(_))
 }
 
-/// An answer to a token of these volumes, without the rows of others. `names`: the volumes' names.
-pub fn shown(volumes: &[VolumeId], names: &[String], reply: ControlReply) -> ControlReply {
+/// An answer to a token of these volumes, without the rows of others. `urls`: those of the volumes, or of the
+/// directories to which the token is confined.
+pub fn shown(volumes: &[VolumeId], urls: &[String], reply: ControlReply) -> ControlReply {
     let is_in = |place: &str| {
-        let rest = place.strip_prefix("braid://").unwrap_or(place);
-        let name = rest.split(['/', '@']).next().unwrap_or_default();
-        names.iter().any(|allowed| allowed == name)
+        let rest = |url: &String| place.strip_prefix(url.as_str()).map(str::to_owned);
+        urls.iter().filter_map(rest).any(|rest| rest.is_empty() || rest.starts_with(['/', '@']))
     };
     match reply {
         ControlReply::Volumes(mut list) => {
@@ -255,7 +263,10 @@ pub fn shown(volumes: &[VolumeId], names: &[String], reply: ControlReply) -> Con
             list.into()
         }
         ControlReply::Reservations(mut list) => {
-            list.reservations.retain(|row| volumes.contains(&row.volume_id));
+            let url = |row: &ReservationRow| {
+                format!("braid://{}/{}", row.volume, String::from_utf8_lossy(&row.path))
+            };
+            list.reservations.retain(|row| volumes.contains(&row.volume_id) && is_in(&url(row)));
             list.into()
         }
         reply => reply,
@@ -266,7 +277,7 @@ pub fn shown(volumes: &[VolumeId], names: &[String], reply: ControlReply) -> Con
 mod tests {
     use braid_layout::{DriveId, HolderId, Lease};
     use braid_wire::DecodeError;
-    use braid_wire::capability::Key;
+    use braid_wire::capability::{Key, Protection};
     use braid_wire::control::{
         CreateUnnamed, HeldLease, Lock, Open, Qualify, QuotaListReply, QuotaRow, Refresh, Rename, Renew,
         ShapeSpec, VolumeListReply, VolumeRow,
@@ -280,6 +291,7 @@ mod tests {
         Authenticate        drive
         VolumeCreate        admin
         VolumeRemove        admin
+        VolumeProtect       admin
         VolumeList          any
         QuotaSet            admin
         QuotaRemove         admin
@@ -318,6 +330,7 @@ mod tests {
         ReplaceDrive        admin
         ScrubDrive          admin
         Sisters             drive
+        CertifyDrive        drive
         DrainDrive          admin
         RemoveDrive         admin
         CalibrateDrive      admin
@@ -360,6 +373,8 @@ mod tests {
             role,
             secret: Key::new([1; 32]),
             volumes,
+            below: Vec::new(),
+            user: None,
             read_only,
             single_use: false,
             used_by: DriveId(0),
@@ -492,12 +507,11 @@ mod tests {
             created_ms: 0,
             past_files: 0,
             past_bytes: 0,
+            protection: Protection::Integrity,
         };
         let list = VolumeListReply { volumes: vec![row(7, "a"), row(8, "ab")] };
-        let names = ["a".to_owned()];
-        let ControlReply::Volumes(left) = shown(&[VolumeId(7)], &names, list.into()) else {
-            panic!("a list")
-        };
+        let urls = ["braid://a".to_owned()];
+        let ControlReply::Volumes(left) = shown(&[VolumeId(7)], &urls, list.into()) else { panic!("a list") };
         assert_eq!(left.volumes.iter().map(|row| row.name.as_str()).collect::<Vec<_>>(), ["a"]);
         let quota = |place: &str| QuotaRow {
             place: place.to_owned(),
@@ -509,12 +523,17 @@ mod tests {
         };
         let quotas = ["braid://a", "braid://a/d", "braid://ab", "braid://ab/a"].map(quota).to_vec();
         let quotas = QuotaListReply { quotas };
-        let ControlReply::Quotas(left) = shown(&[VolumeId(7)], &names, quotas.into()) else {
+        let ControlReply::Quotas(left) = shown(&[VolumeId(7)], &urls, quotas.clone().into()) else {
             panic!("a list")
         };
         assert_eq!(
             left.quotas.iter().map(|row| row.place.as_str()).collect::<Vec<_>>(),
             ["braid://a", "braid://a/d"]
         );
+        let urls = ["braid://a/d".to_owned()];
+        let ControlReply::Quotas(left) = shown(&[VolumeId(7)], &urls, quotas.into()) else {
+            panic!("a list")
+        };
+        assert_eq!(left.quotas.iter().map(|row| row.place.as_str()).collect::<Vec<_>>(), ["braid://a/d"]);
     }
 }

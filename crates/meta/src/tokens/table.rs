@@ -113,6 +113,8 @@ mod tests {
             role,
             secret: Key::new([1; 32]),
             volumes: None,
+            below: Vec::new(),
+            user: None,
             read_only: false,
             single_use: role == TokenRole::Drive,
             used_by: DriveId(0),

@@ -11,15 +11,23 @@ use braid_wire::{Reason, Refusal};
 use crate::records::past;
 use crate::records::schema::{InodeRecord, XattrRecord, key};
 use crate::records::tx::Tx;
+use crate::tokens::permissions::Act;
 use crate::tree::directories::resolve;
 use crate::tree::names::show;
 use crate::tree::{room, seen};
+
+/// The beginning of the names of attributes that users give.
+const USERS: &[u8] = b"user.";
 
 /// Changes attributes of the file, node or directory at a place. Returns its number.
 pub fn set(tx: &mut Tx, at: &NamePlace, changes: &AttributeChanges, now_ms: u64) -> Result<FileId, Refusal> {
     let mut found = resolve(tx, at)?.changeable(at)?;
     let before = found.inode.clone();
-    change(&mut found.inode, changes)?;
+    let changes = match tx.access() {
+        Some(access) => access.changed(&before, changes)?,
+        None => *changes,
+    };
+    change(&mut found.inode, &changes)?;
     room::refuse_above(tx, Some(&before), Some(&found.inode))?;
     found.inode.times.changed(now_ms);
     tx.set_inode(found.file, &found.inode)?;
@@ -53,6 +61,7 @@ pub fn set_xattr(tx: &mut Tx, set: &SetXattr, now_ms: u64) -> Result<(), Refusal
         return Err(Refusal::new(Reason::BadName, detail));
     }
     let mut found = resolve(tx, at)?.changeable(at)?;
+    refuse_xattr(tx, &found.inode, name, Act::Write)?;
     let row = key::xattr(found.file, name);
     let before: Option<XattrRecord> = tx.record(&row)?;
     match (how, &before) {
@@ -87,6 +96,7 @@ pub fn set_xattr(tx: &mut Tx, set: &SetXattr, now_ms: u64) -> Result<(), Refusal
 /// of its own has that among them.
 pub fn xattrs(tx: &Tx, at: &NamePlace) -> Result<Vec<Xattr>, Refusal> {
     let found = resolve(tx, at)?;
+    refuse_xattr(tx, &found.inode, USERS, Act::Read)?;
     let mut xattrs = match found.inode.xattr_bytes {
         0 => Vec::new(),
         _ => seen::xattrs(tx, found.file, found.within)?,
@@ -96,6 +106,16 @@ pub fn xattrs(tx: &Tx, at: &NamePlace) -> Result<Vec<Xattr>, Refusal> {
         xattrs.insert(at, Xattr { name: LAYOUT_XATTR.to_vec(), value: shape.text().into_bytes() });
     }
     Ok(xattrs)
+}
+
+/// Refuses an extended attribute to the asker's user: those of users go by the permission bits, all others
+/// are changed by the owner alone.
+fn refuse_xattr(tx: &Tx, inode: &InodeRecord, name: &[u8], act: Act) -> Result<(), Refusal> {
+    match tx.access() {
+        Some(access) if name.starts_with(USERS) => access.may(inode, act),
+        Some(access) => access.owns(inode, "set an attribute of"),
+        None => Ok(()),
+    }
 }
 
 fn checked(mode: u32) -> Result<u32, Refusal> {

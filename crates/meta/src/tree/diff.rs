@@ -87,6 +87,11 @@ impl Between {
     fn new(tx: &Tx, from: &NamePlace, to: &NamePlace) -> Result<Between, Refusal> {
         let older = resolve_to_end(tx, from)?;
         let newer = resolve_to_end(tx, to)?;
+        if tx.access().is_some_and(|access| !access.sees_all()) {
+            let detail =
+                "a comparison names all that is below, whoever owns it: it needs a token without --uid";
+            return Err(Refusal::new(Reason::NotAllowed, detail));
+        }
         for (at, found) in [(from, &older), (to, &newer)] {
             if found.inode.kind != EntryKind::Directory || found.within.is_some_and(|it| it.number == 0) {
                 let detail = format!("{:?} is not a directory in a volume or snapshot", show(&at.path));

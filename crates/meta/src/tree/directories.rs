@@ -12,9 +12,11 @@ use braid_wire::{Reason, Refusal};
 use crate::records::schema::{EntryRecord, InodeRecord, VolumeRecord, directory_record, key};
 use crate::records::tx::Tx;
 use crate::records::{inodes, quotas};
+use crate::tokens::permissions::Act;
 use crate::tree::doors::{self, DOOR};
 use crate::tree::entries::{self, Keeps, Named};
 use crate::tree::names::{show, split, split_last};
+use crate::tree::reach::Guard;
 use crate::tree::seen::{self, Within};
 use crate::tree::{attributes, room, volumes};
 
@@ -42,6 +44,11 @@ impl Found {
             Some(_) => Err(read_only(&at.path)),
         }
     }
+}
+
+/// Refuses what only the owner may do to what was found: `what` says it, for the message.
+pub fn refuse_foreign(tx: &Tx, found: &Found, what: &str) -> Result<(), Refusal> {
+    tx.access().map_or(Ok(()), |access| access.owns(&found.inode, what))
 }
 
 /// The refusal to change what is in a snapshot.
@@ -82,6 +89,9 @@ pub fn slot<'p>(tx: &Tx, at: &'p NamePlace) -> Result<Slot<'p>, Refusal> {
     if slot.name == DOOR && slot.entry.is_none() {
         return Err(doors::reserved(&at.path));
     }
+    if let Some(access) = tx.access() {
+        access.may(&slot.directory.inode, Act::Write)?;
+    }
     Ok(slot)
 }
 
@@ -91,6 +101,9 @@ pub fn directory_of<'p>(tx: &Tx, at: &'p NamePlace) -> Result<Slot<'p>, Refusal>
     let directory = walk(tx, at, &names, Last::Followed)?;
     if directory.inode.kind != EntryKind::Directory {
         return Err(not_directory(&at.path, names.last().copied().unwrap_or_default()));
+    }
+    if let Some(access) = tx.access() {
+        access.may(&directory.inode, Act::Search)?;
     }
     let entry = seen::entry(tx, directory.file, name, directory.within)?;
     Ok(Slot { directory, name, entry })
@@ -110,6 +123,9 @@ pub fn list(tx: &Tx, at: &NamePlace, after: &[u8], limit: u32) -> Result<(Vec<En
     let found = resolve(tx, at)?;
     if found.inode.kind != EntryKind::Directory {
         return Err(not_directory(&at.path, &at.path));
+    }
+    if let Some(access) = tx.access() {
+        access.may(&found.inode, Act::Read)?;
     }
     let limit = match usize::try_from(limit).unwrap_or(usize::MAX) {
         0 => ENTRIES_PER_PAGE_MAX,
@@ -159,8 +175,23 @@ pub fn make(
         let found = resolve(tx, at)?;
         return if parents { Ok(found.file) } else { Err(exists(path)) };
     }
-    let first = if parents { 1 } else { names.len() };
+    let new = &tx.access().map_or(*new, |access| access.owned(new));
+    let mut first = if parents { 1 } else { names.len() };
     let mut made = FileId(0);
+    if parents && tx.access().is_some() {
+        // What is there already need not be one's own to change, nor be below the token's directories.
+        let is_there = |upto: &usize| {
+            let part = NamePlace { path: names[..*upto].join(&b'/'), ..at.clone() };
+            resolve_to_end(tx, &part).is_ok()
+        };
+        let there = (1..=names.len()).rev().find(is_there).unwrap_or(0);
+        first = (there + 1).min(names.len());
+        if there == names.len() {
+            let found = resolve(tx, at)?;
+            let is_directory = found.inode.kind == EntryKind::Directory;
+            return if is_directory { Ok(found.file) } else { Err(exists(path)) };
+        }
+    }
     for upto in first..=names.len() {
         let part = names[..upto].join(&b'/');
         let to = NamePlace { path: part.clone(), ..at.clone() };
@@ -201,6 +232,7 @@ pub fn unlink(
         }
         _ => refuse_full(tx, &entry, &at.path)?,
     }
+    refuse_taken(tx, &slot.directory, &entry)?;
     let named = Named { directory: slot.directory.file, name: slot.name };
     entries::take(tx, named, &entry, now_ms)?;
     entries::drop_name(tx, &mut slot.directory.volume, entry.file, named, keeps, now_ms)
@@ -223,6 +255,15 @@ pub fn rename(
         return Err(Refusal::new(Reason::BadName, detail));
     }
     refuse_ring(tx, &moved, &target, at, to)?;
+    refuse_taken(tx, &source.directory, &moved)?;
+    if let Some(old) = target.entry.as_ref().filter(|old| old.file != moved.file) {
+        refuse_taken(tx, &target.directory, old)?;
+    }
+    let is_elsewhere = source.directory.file != target.directory.file;
+    refuse_moved(tx, &moved, is_elsewhere)?;
+    if let (Some(old), RenameHow::Exchange) = (&target.entry, how) {
+        refuse_moved(tx, old, is_elsewhere)?;
+    }
     let named = Named { directory: source.directory.file, name: source.name };
     let new = Named { directory: target.directory.file, name: target.name };
     match (target.entry.clone(), how) {
@@ -249,6 +290,22 @@ pub fn rename(
     }
     entries::take(tx, named, &moved, now_ms)?;
     move_all(tx, [(moved, named, new)], now_ms)
+}
+
+/// Refuses to take the name out of the directory if the asker's user may not.
+pub(super) fn refuse_taken(tx: &Tx, directory: &Found, entry: &EntryRecord) -> Result<(), Refusal> {
+    match tx.access() {
+        Some(access) => access.may_take(&directory.inode, &inodes::get(tx, entry.file)?),
+        None => Ok(()),
+    }
+}
+
+/// Refuses to move a directory to another one if the asker's user may not write it: its `..` changes.
+fn refuse_moved(tx: &Tx, entry: &EntryRecord, is_elsewhere: bool) -> Result<(), Refusal> {
+    match tx.access().filter(|_| is_elsewhere && entry.kind == EntryKind::Directory) {
+        Some(access) => access.may(&inodes::get(tx, entry.file)?, Act::Write),
+        None => Ok(()),
+    }
 }
 
 /// Gives entries that were taken out of their directories their new names.
@@ -325,24 +382,30 @@ enum Last {
 /// Follows names from the beginning of the path, and the names in the targets of symbolic links among them.
 fn walk(tx: &Tx, at: &NamePlace, names: &[&[u8]], last: Last) -> Result<Found, Refusal> {
     let Beginning { volume, snapshot: named, mut here } = begin(tx, at)?;
+    let mut guard = Guard::begin(tx, here.file, here.within, at.from == FileId(0), &at.path)?;
     let mut left: Vec<Vec<u8>> = names.iter().rev().map(|name| name.to_vec()).collect();
     let mut links = 0;
     while let Some(name) = left.pop() {
+        guard.look_into(&here.inode)?;
         if name == b".." {
             // What is above a snapshot's root is not in the snapshot.
             let is_top = here.within.is_some_and(|within| within.root == here.file);
+            let from = doors::behind(here.file).unwrap_or(here.file);
             if let Some(directory) = doors::behind(here.file) {
                 here = Here::at(tx, directory, None)?;
             } else if !is_top && here.inode.parent != FileId(0) {
                 here = Here::at(tx, here.inode.parent, here.within)?;
             }
+            guard.up(from, here.file, &at.path)?;
             continue;
         }
         let is_outside = named.filter(|_| here.within.is_none());
         let next = here.step(tx, at, &name, named).map_err(|refusal| match is_outside {
             Some(snapshot) if refusal.reason == Reason::NotFound => no_snapshot(&volume, snapshot, at),
             _ => refusal,
-        })?;
+        });
+        let next = next.map_err(|refusal| guard.missing(refusal, &at.path))?;
+        guard.down(doors::behind(next.file).unwrap_or(next.file), &at.path)?;
         if next.inode.kind == EntryKind::Symlink && (!left.is_empty() || last == Last::Followed) {
             left.extend(names_of(&next.inode.target, at, &mut links)?.into_iter().rev());
         } else {
@@ -352,6 +415,7 @@ fn walk(tx: &Tx, at: &NamePlace, names: &[&[u8]], last: Last) -> Result<Found, R
     if let Some(snapshot) = named.filter(|_| here.within.is_none()) {
         return Err(no_snapshot(&volume, snapshot, at));
     }
+    guard.end(&at.path)?;
     let Here { file, inode, within } = here;
     Ok(Found { volume, file, inode, within })
 }

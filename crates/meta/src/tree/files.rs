@@ -15,10 +15,10 @@
 //! out is in the file's record. It is stored in the same transaction as the size, so the two always agree.
 
 use braid_layout::version::Lease;
-use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, HolderId, Version};
+use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, HolderId, TokenId, Version};
 use braid_wire::control::{
-    Access, Backing, ByteRange, Commit, CreateUnnamed, Cut, Ended, Ending, EntryKind, Link, NewAttributes,
-    Open, ReserveEnd, Seen, ShapeSpec,
+    Access, AttributeChanges, Backing, ByteRange, Commit, CreateUnnamed, Cut, Ended, Ending, EntryKind, Link,
+    NewAttributes, Open, ReserveEnd, Seen, ShapeSpec,
 };
 use braid_wire::{Reason, Refusal};
 
@@ -26,8 +26,10 @@ use crate::records::schema::{EntryRecord, InodeRecord, PartRecord, VolumeRecord,
 use crate::records::tx::Tx;
 use crate::records::{frozen, inodes, past};
 use crate::rules::parts;
+use crate::tokens::permissions::Act;
 use crate::tree::directories::{
-    Found, directory_of, exists, is_directory, nearest, not_found, read_only, resolve_to_end, slot,
+    Found, directory_of, exists, is_directory, nearest, not_found, read_only, refuse_taken, resolve_to_end,
+    slot,
 };
 use crate::tree::doors::{self, DOOR};
 use crate::tree::entries::{self, Keeps, Named};
@@ -89,6 +91,9 @@ pub fn find_or_create(
         None if !open.create => Err(not_found(path)),
         None if slot.name == DOOR => Err(doors::reserved(path)),
         None => {
+            if let Some(access) = tx.access() {
+                access.may(&slot.directory.inode, Act::Write)?;
+            }
             let found = &slot.directory;
             let layout = layouts::for_new(tx, &found.volume, Some(found), &open.shape, plan)?;
             let volume = &mut slot.directory.volume;
@@ -111,6 +116,12 @@ pub fn find_or_create(
 pub fn find(tx: &Tx, open: &Open) -> Result<Found, Refusal> {
     let found = resolve_to_end(tx, &open.at)?;
     refuse_without_bytes(found.inode.kind, &open.at.path)?;
+    if let Some(access) = tx.access() {
+        access.may(&found.inode, Act::Read)?;
+        if open.access == Access::Write {
+            access.may(&found.inode, Act::Write)?;
+        }
+    }
     if open.access == Access::Write { found.changeable(&open.at) } else { Ok(found) }
 }
 
@@ -149,7 +160,7 @@ pub fn link(tx: &mut Tx, link: &Link, keeps: Keeps<'_>, now_ms: u64) -> Result<(
             commit(tx, &Commit { file, lease, holder, size, order, cut, modified_ns, backing }, now_ms)?;
             let mut inode = inodes::get(tx, file)?;
             let before = inode.clone();
-            attributes::change(&mut inode, &link.changes)?;
+            attributes::change(&mut inode, &allowed(tx, &before, &link.changes))?;
             room::refuse_above(tx, Some(&before), Some(&inode))?;
             inodes::save(tx, file, &inode)?;
             return Ok(());
@@ -167,6 +178,7 @@ pub fn link(tx: &mut Tx, link: &Link, keeps: Keeps<'_>, now_ms: u64) -> Result<(
             if let Some(seen) = link.over {
                 refuse_if_changed(tx, old.file, seen, path)?;
             }
+            refuse_taken(tx, &slot.directory, &old)?;
             entries::take(tx, named, &old, now_ms)?;
             let volume = &mut slot.directory.volume;
             entries::drop_name(tx, volume, old.file, named, keeps, now_ms)?;
@@ -185,12 +197,17 @@ pub fn link(tx: &mut Tx, link: &Link, keeps: Keeps<'_>, now_ms: u64) -> Result<(
     set_size(&mut inode, link.size, link.order, link.changes.modified_ns, now_ms);
     heed_within(&mut inode, &link.backing);
     inode.inherit(&slot.directory.inode);
-    attributes::change(&mut inode, &link.changes)?;
+    attributes::change(&mut inode, &allowed(tx, &before, &link.changes))?;
     // Other quotas may hold here than where it was made.
     inode.reach = inode.reach.map(|_| inode.size.max(inode.reserved));
     room::refuse_above(tx, Some(&before), Some(&inode))?;
     inodes::save(tx, link.file, &inode)?;
     entries::put(tx, named, &EntryRecord::of(EntryKind::File, link.file), now_ms)
+}
+
+/// Those of the changes that come with a file's name that the asker's user may make.
+fn allowed(tx: &Tx, inode: &InodeRecord, changes: &AttributeChanges) -> AttributeChanges {
+    tx.access().map_or(*changes, |access| access.allowed_of(inode, changes))
 }
 
 /// Refuses to replace a file that has changed since the client saw it.
@@ -338,6 +355,7 @@ pub fn grant(tx: &mut Tx, file: FileId, part: Part) -> Result<InodeRecord, Refus
     let next = inode.lease.0.checked_add(1).map(Lease);
     inode.lease = next.ok_or_else(|| worn_out(file))?;
     (inode.held, inode.holder, inode.order, inode.reserved) = (true, part.holder, 0, 0);
+    inode.token = tx.token();
     inode.within = Version::ZERO;
     inode.gone.clear();
     inode.alone = part.alone;
@@ -355,6 +373,7 @@ pub fn release(tx: &mut Tx, file: FileId, lease: Lease, ended: &Ended) -> Result
     let is_known = inode.g == Generation(1) && inode.has_file_alone() && ended.ending != Ending::Unclean;
     inode.touched = former.filter(|_| is_known).map(|former| former.or(ended.columns));
     inode.held = false;
+    inode.token = TokenId::NONE;
     inode.reserved = 0;
     inode.reach = None;
     inode.within = Version::ZERO;
@@ -440,6 +459,7 @@ fn new_record(
     now_ms: u64,
 ) -> Result<(FileId, InodeRecord), Refusal> {
     attributes::check(new)?;
+    let new = tx.access().map_or(*new, |access| access.owned(new));
     let bad = |error: braid_layout::SchemeError| Refusal::new(Reason::BadScheme, error.to_string());
     let shape = layout.shape.shape().map_err(bad)?;
     let file = FileId(tx.next_number()?);
@@ -455,6 +475,7 @@ fn new_record(
         held: true,
         holder: part.holder,
         alone: part.alone,
+        token: tx.token(),
         bytes_epoch: past::newest(tx, volume.volume)?,
         cluster: layout.cluster,
         segments: vec![segment],

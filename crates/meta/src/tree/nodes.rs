@@ -22,12 +22,17 @@ pub fn make(tx: &mut Tx, make: &MakeNode, now_ms: u64) -> Result<FileId, Refusal
     if slot.entry.is_some() {
         return Err(exists(&at.path));
     }
+    let mut new = *new;
+    if let Some(access) = tx.access() {
+        access.may_make(&slot.directory.inode, *kind)?;
+        new = access.owned(&new);
+    }
     let (directory, volume) = (slot.directory.file, slot.directory.volume.volume);
     let file = FileId(tx.next_number()?);
     let mut inode = directory_record(volume, directory, slot.name.to_vec(), now_ms);
     (inode.kind, inode.device, inode.target) = (*kind, *device, target.clone());
     inode.size = u64::try_from(target.len()).unwrap_or(u64::MAX);
-    inode.take(new, &slot.directory.inode);
+    inode.take(&new, &slot.directory.inode);
     tx.set_inode(file, &inode)?;
     entries::put(tx, Named { directory, name: slot.name }, &EntryRecord::of(*kind, file), now_ms)?;
     Ok(file)

@@ -15,7 +15,8 @@ use crate::records::schema::{
 };
 use crate::records::tx::Tx;
 use crate::records::{frozen, inodes};
-use crate::tree::directories::{Found, resolve_to_end};
+use crate::tokens::permissions::Act;
+use crate::tree::directories::{Found, refuse_foreign, resolve_to_end};
 use crate::tree::names::{check_label, show};
 use crate::tree::seen::names_of;
 use crate::tree::volumes;
@@ -51,6 +52,7 @@ pub fn root_at(tx: &Tx, at: &NamePlace) -> Result<Found, Refusal> {
 pub fn new_root(tx: &Tx, at: &NamePlace, name: &str) -> Result<Found, Refusal> {
     check_label("snapshot", name)?;
     let found = root_at(tx, at)?;
+    refuse_foreign(tx, &found, "make snapshots of")?;
     let root = found.file;
     let volume = found.volume.volume;
     if tx.get(&key::snapshot_name(root, name))?.is_some() {
@@ -252,6 +254,9 @@ fn pass_on(
 /// At most `limit` of them above `after`, and true if there are more.
 pub fn rows(tx: &Tx, at: &NamePlace, after: u32, limit: usize) -> Result<(Vec<SnapshotRow>, bool), Refusal> {
     let found = root_at(tx, at)?;
+    if let Some(access) = tx.access() {
+        access.may(&found.inode, Act::Read)?;
+    }
     let volume = found.volume.volume;
     let mut rows = Vec::new();
     for (row, record) in tx.records::<SnapshotRecord>(&key::snapshots_above(volume, after), usize::MAX)? {

@@ -5,9 +5,9 @@
 //! the manager makes them where they are missing. A token that was revoked stays on record for a while, so
 //! that its holder is told what happened.
 
-use braid_layout::{DriveId, TokenId, VolumeId};
+use braid_layout::{DriveId, FileId, TokenId, VolumeId};
 use braid_wire::capability::Key;
-use braid_wire::control::{TokenNew, TokenRow, TokenState};
+use braid_wire::control::{GROUPS_MAX, NamePlace, TokenNew, TokenRow, TokenState};
 use braid_wire::token::TokenRole;
 use braid_wire::{Reason, Refusal};
 
@@ -18,7 +18,8 @@ use crate::records::schema::{
 use crate::records::tx::Tx;
 use crate::tokens::rights::Place;
 use crate::tokens::table::usable;
-use crate::tree::names::check_label;
+use crate::tree::names::{check_label, show};
+use crate::tree::snapshots::{place_of, root_at};
 use crate::tree::{doors, keys, seen, volumes};
 
 /// Maximum number of tokens that are not revoked.
@@ -27,6 +28,8 @@ pub const TOKENS_MAX: usize = 10_000;
 pub const REVOKED_MAX: usize = 1000;
 /// Maximum number of volumes that a token names.
 pub const VOLUMES_EACH_MAX: usize = 64;
+/// Maximum number of directories that a token names.
+pub const DIRECTORIES_EACH_MAX: usize = 16;
 /// Maximum number of rows in one answer: with the longest names they fit a frame.
 pub const ROWS_MAX: usize = 100;
 
@@ -81,6 +84,8 @@ fn add(tx: &mut Tx, id: TokenId, name: &str, role: TokenRole, secret: Key, now_m
         role,
         secret,
         volumes: None,
+        below: Vec::new(),
+        user: None,
         read_only: false,
         single_use: false,
         used_by: DriveId(0),
@@ -101,10 +106,16 @@ fn free_name(known: &[(TokenId, TokenRecord)], name: &str) -> String {
 /// Makes a token.
 pub fn make(tx: &mut Tx, new: &TokenNew, now_ms: u64) -> Result<TokenRecord, Refusal> {
     check_label("token", &new.name)?;
-    let limits = new.volumes.is_some() || new.read_only;
+    let limits = new.volumes.is_some() || !new.below.is_empty() || new.user.is_some() || new.read_only;
     if limits && new.role != TokenRole::Client {
         let role = new.role.word();
-        let detail = format!("volumes and read-only are for clients' tokens; this is to be for role {role}");
+        let detail = format!(
+            "volumes, directories, a user and read-only are for clients' tokens; this is to be for role {role}"
+        );
+        return Err(Refusal::new(Reason::Range, detail));
+    }
+    if new.user.as_ref().is_some_and(|user| !(1..=GROUPS_MAX).contains(&user.gids.len())) {
+        let detail = format!("a token's user is in from 1 to {GROUPS_MAX} groups");
         return Err(Refusal::new(Reason::Range, detail));
     }
     let known = all(tx)?;
@@ -136,11 +147,17 @@ pub fn make(tx: &mut Tx, new: &TokenNew, now_ms: u64) -> Result<TokenRecord, Ref
         }
         None => None,
     };
+    let (below, volumes) = match new.below.is_empty() {
+        true => (Vec::new(), volumes),
+        false => directories_of(tx, &new.below, volumes.as_deref()).map(|(below, of)| (below, Some(of)))?,
+    };
     let record = TokenRecord {
         name: new.name.clone(),
         role: new.role,
         secret: new.secret.clone(),
         volumes,
+        below,
+        user: new.user.clone(),
         read_only: new.read_only,
         single_use: matches!(new.role, TokenRole::Drive | TokenRole::Manager),
         used_by: DriveId(0),
@@ -153,6 +170,39 @@ pub fn make(tx: &mut Tx, new: &TokenNew, now_ms: u64) -> Result<TokenRecord, Ref
     };
     tx.set(key::token(new.id), &record);
     Ok(record)
+}
+
+/// The directories at these places, and their volumes, which must be among `allowed` if that is given.
+fn directories_of(
+    tx: &Tx,
+    places: &[NamePlace],
+    allowed: Option<&[VolumeId]>,
+) -> Result<(Vec<FileId>, Vec<VolumeId>), Refusal> {
+    if places.len() > DIRECTORIES_EACH_MAX {
+        let detail = format!("a token names at most {DIRECTORIES_EACH_MAX} directories");
+        return Err(Refusal::new(Reason::Range, detail));
+    }
+    let mut directories = Vec::new();
+    let mut volumes = Vec::new();
+    for at in places {
+        let found = root_at(tx, at)?;
+        let volume = found.volume.volume;
+        if allowed.is_some_and(|allowed| !allowed.contains(&volume)) {
+            let name = &found.volume.name;
+            let detail = format!(
+                "directory {:?} is in volume {name:?}, which is not among the token's: name it too, or leave the volumes out",
+                show(&at.path)
+            );
+            return Err(Refusal::new(Reason::Range, detail));
+        }
+        if !directories.contains(&found.file) {
+            directories.push(found.file);
+        }
+        if !volumes.contains(&volume) {
+            volumes.push(volume);
+        }
+    }
+    Ok((directories, volumes))
 }
 
 /// The token of a drive or manager that joins, after its use.
@@ -256,6 +306,11 @@ fn row(tx: &Tx, id: TokenId, record: TokenRecord, now_ms: u64, sessions: u32) ->
         }
         None => None,
     };
+    let url = |directory: &FileId| match inodes::find(tx, *directory)? {
+        Some(_) => place_of(tx, *directory),
+        None => Ok(format!("(directory {directory}, removed)")),
+    };
+    let below = record.below.iter().map(url).collect::<Result<Vec<_>, Refusal>>()?;
     let used_by = match record.used_by {
         DriveId(0) => String::new(),
         drive => {
@@ -272,12 +327,14 @@ fn row(tx: &Tx, id: TokenId, record: TokenRecord, now_ms: u64, sessions: u32) ->
     } else {
         TokenState::Expired
     };
-    let TokenRecord { name, role, read_only, single_use, made_ms, expires_s, .. } = record;
+    let TokenRecord { name, role, user, read_only, single_use, made_ms, expires_s, .. } = record;
     Ok(TokenRow {
         id,
         name,
         role,
         volumes,
+        below,
+        user,
         read_only,
         single_use,
         used_by,
@@ -314,8 +371,8 @@ pub fn volume_of(tx: &Tx, place: &Place) -> Result<Option<VolumeId>, Refusal> {
 mod tests {
     use std::sync::Arc;
 
-    use braid_layout::{ClusterId, FileId};
-    use braid_wire::control::{NamePlace, ShapeSpec};
+    use braid_layout::ClusterId;
+    use braid_wire::control::ShapeSpec;
 
     use super::*;
     use crate::records::db::Db;
@@ -355,6 +412,8 @@ mod tests {
             secret: Key::new([7; 32]),
             role: TokenRole::Client,
             volumes: None,
+            below: Vec::new(),
+            user: None,
             read_only: false,
             lasts_s: 0,
         }

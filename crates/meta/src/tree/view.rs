@@ -2,7 +2,7 @@
 
 use braid_layout::{ClientId, ColumnMask, DriveId, FileId, HolderId};
 use braid_wire::Refusal;
-use braid_wire::capability::{LeaseKind, Promise};
+use braid_wire::capability::{LeaseKind, Promise, Protection};
 use braid_wire::control::{ColumnRow, DriveRow, DriveState, Grant, Opened, SegmentRow, StatRow};
 
 use crate::records::schema::{
@@ -13,6 +13,7 @@ use crate::rules::drives::{Drive, DriveTable};
 use crate::rules::grants::{self, ALL_STRIPES, Standing, Use};
 use crate::rules::space::has_room;
 use crate::rules::{parts, slow};
+use crate::tree::volumes;
 
 /// Stat of a file or directory.
 pub fn stat(drives: &DriveTable, file: FileId, inode: &InodeRecord, now_ms: u64) -> StatRow {
@@ -28,14 +29,25 @@ pub fn stat(drives: &DriveTable, file: FileId, inode: &InodeRecord, now_ms: u64)
     }
 }
 
-/// Epochs of the working keys of a file's columns, per segment. `None` where the drive has no partition yet.
-pub fn key_epochs(tx: &Tx, inode: &InodeRecord) -> Result<Vec<Vec<Option<u32>>>, Refusal> {
+/// What capabilities for a file's columns are made with.
+#[derive(Debug, Clone)]
+pub struct ColumnKeys {
+    /// Epochs of the working keys, per segment. `None` where the drive has no partition yet.
+    pub epochs: Vec<Vec<Option<u32>>>,
+    /// The protection of the volume's data.
+    pub protection: Protection,
+}
+
+/// What capabilities for a file's columns are made with.
+pub fn column_keys(tx: &Tx, inode: &InodeRecord) -> Result<ColumnKeys, Refusal> {
     let epoch = |drive: &DriveId| -> Result<Option<u32>, Refusal> {
         let record: Option<PartitionRecord> =
             tx.record(&key::partition(table::PARTITION, *drive, inode.volume))?;
         Ok(record.map(|record| record.key_epoch))
     };
-    inode.segments.iter().map(|segment| segment.drives.iter().map(epoch).collect()).collect()
+    let of_segment = |segment: &SegmentRecord| segment.drives.iter().map(epoch).collect();
+    let epochs = inode.segments.iter().map(of_segment).collect::<Result<_, Refusal>>()?;
+    Ok(ColumnKeys { epochs, protection: volumes::protection(tx, inode.volume)? })
 }
 
 /// Role in which a file is opened; decides the capabilities that are granted.
@@ -70,7 +82,7 @@ pub fn opened(
     drives: &DriveTable,
     file: FileId,
     inode: &InodeRecord,
-    epochs: &[Vec<Option<u32>>],
+    keys: &ColumnKeys,
     opener: Opener,
     asker: Asker,
     reserved: Option<&ReservationRecord>,
@@ -89,7 +101,7 @@ pub fn opened(
         let row = segment_row(drives, segment, now_ms);
         let grant = |column: braid_layout::Column| {
             let master = &drives.drive(segment.drive(column))?.record.master;
-            let epoch = epochs.get(usize::try_from(index).ok()?)?.get(column.index()).copied().flatten();
+            let epoch = keys.epochs.get(usize::try_from(index).ok()?)?.get(column.index()).copied().flatten();
             let epoch = epoch.unwrap_or(grants::KEY_EPOCH_FIRST);
             let use_ = match opener {
                 Opener::Reader => Use::Read,
@@ -107,7 +119,8 @@ pub fn opened(
                 _ => reserved.map_or(Promise::NONE, |record| record.promise(segment.drive(column))),
             };
             let standing = Standing { client, promise };
-            Some(grants::for_client(master, epoch, file, inode, segment, column, use_, standing, expires_ms))
+            let keys = (epoch, keys.protection);
+            Some(grants::for_client(master, keys, file, inode, segment, column, use_, standing, expires_ms))
         };
         segment.all().iter().map(|column| row.set.contains(column).then(|| grant(column)).flatten()).collect()
     };

@@ -1,6 +1,7 @@
 //! Volumes: name spaces with a quota and a default shape.
 
 use braid_layout::{DriveId, FileId, VolumeId};
+use braid_wire::capability::Protection;
 use braid_wire::control::{ShapeSpec, VolumeRow};
 use braid_wire::{Reason, Refusal};
 
@@ -91,10 +92,37 @@ pub fn remove(tx: &mut Tx, name: &str) -> Result<(), Refusal> {
         tx.delete(key::quota(volume.volume, account));
     }
     tx.delete(key::volume_keys(volume.volume));
+    tx.delete(key::meta(&private_word(volume.volume)));
     tx.delete(key::history(volume.volume));
     tx.delete(key::volume_name(name));
     tx.delete(key::volume(volume.volume));
     Ok(())
+}
+
+/// The protection of a volume's data between clients and drives.
+pub fn protection(tx: &Tx, volume: VolumeId) -> Result<Protection, Refusal> {
+    let is_private = tx.number(&private_word(volume))? != 0;
+    Ok(if is_private { Protection::Privacy } else { Protection::Integrity })
+}
+
+/// Sets the protection of a volume's data. Capabilities that were given before end by themselves, or when the
+/// volume's keys are turned.
+pub fn protect(tx: &mut Tx, volume: VolumeId, protection: Protection) -> Result<(), Refusal> {
+    let word = key::meta(&private_word(volume));
+    match protection {
+        Protection::Privacy => tx.set(word, &1u64),
+        Protection::Integrity => tx.delete(word),
+        Protection::IntegrityData => {
+            let detail = "a volume's data has integrity or privacy: privacy protects it from changes too";
+            return Err(Refusal::new(Reason::Unsupported, detail));
+        }
+    }
+    Ok(())
+}
+
+/// The word under which it is stored that a volume's data is private.
+fn private_word(volume: VolumeId) -> String {
+    format!("private {volume}")
 }
 
 /// All volumes, by number.
@@ -122,6 +150,7 @@ fn row(tx: &Tx, volume: VolumeRecord) -> Result<VolumeRow, Refusal> {
         files: volume.files,
         file_bytes: volume.file_bytes,
         created_ms: volume.created_ms,
+        protection: protection(tx, volume.volume)?,
     })
 }
 

@@ -8,7 +8,7 @@ use braid_layout::{
 use braid_meta::records::kv::KvError;
 use braid_meta::records::schema::*;
 use braid_wire::capability::{DataDirection, Key};
-use braid_wire::control::{Clustering, EntryKind, KeepCounts, KeyTurn, ShapeSpec, Xattr};
+use braid_wire::control::{Clustering, EntryKind, KeepCounts, KeyTurn, ShapeSpec, TokenUser, Xattr};
 use braid_wire::token::TokenRole;
 use proptest::prelude::*;
 
@@ -139,6 +139,8 @@ fn small_records_are_as_they_were() {
         role: TokenRole::Client,
         secret: Key::new([0x33; 32]),
         volumes: Some(vec![VolumeId(3)]),
+        below: vec![FileId(5)],
+        user: Some(TokenUser { uid: 1000, gids: vec![100] }),
         read_only: true,
         single_use: false,
         used_by: DriveId(0),
@@ -149,7 +151,7 @@ fn small_records_are_as_they_were() {
     check(
         &token,
         "03 04000000 66696c6d 02 3333333333333333333333333333333333333333333333333333333333333333 \
-         01 01000000 0300000000000000 01 00 00000000000000000000000000000000 \
+         01 01000000 0300000000000000 01000000 0500000000000000 01 e8030000 01000000 64000000 01 00 00000000000000000000000000000000 \
          0300000000000000 0400000000000000 0500000000000000",
     );
     check(&DriveKeyRecord::FIRST, "03 01000000 00 00 0000000000000000 00");
@@ -341,6 +343,7 @@ fn small_file() -> InodeRecord {
         layout: None,
         clustering: None,
         cluster: 0,
+        token: TokenId::NONE,
         epoch: 0,
         bytes_epoch: 0,
         moved: 0,
@@ -393,6 +396,7 @@ fn rare_file() -> InodeRecord {
         frozen: FileId(8),
         freezing: Some(Freezing { data: FileId(9), g: Generation(3), objects: vec![ObjectId(10)] }),
         cluster: 11,
+        token: TokenId(12),
         segments: vec![segment],
         ..small
     }
@@ -458,11 +462,11 @@ fn a_file_is_as_it_was() {
         ),
         (
             rare_file(),
-            "feffbe5f 0100000000000000 0200000000000000 01 66 64 f403 d804 bc05 bc05 02 07 03 f2887a a003 e807 64 02 ac02
+            "feffbedf01 0100000000000000 0200000000000000 01 66 64 f403 d804 bc05 bc05 02 07 03 f2887a a003 e807 64 02 ac02
              03 04 0500000000000000 09
              02 01 0500000000000000 04 8040 00 03 05 03 04 07 02 0700000000000000 0800000000000000
              03 02 01 0800000000000000 0900000000000000 03 01 0a00000000000000 0b00000000000000
-             01 0f 01 8020 828001 05 02 01 8020 02 03 01 02 ac02 05 04 02 03 01",
+             0c00000000000000 01 0f 01 8020 828001 05 02 01 8020 02 03 01 02 ac02 05 04 02 03 01",
         ),
         (link(), "808001 0100000000000000 0200000000000000 01 66 04 bc05 02 03 00 04 2e2e2f61 00 00 00 00"),
         (device(), "c08001 0100000000000000 0200000000000000 01 66 00 bc05 02 06 8302 00 8003 00 00 00 00"),

@@ -38,6 +38,8 @@ pub(super) struct Driver {
     /// Frames to send, of which the first `written` bytes are sent.
     sending: Vec<u8>,
     written: usize,
+    /// True if bytes that were taken may wait for a flush, within TLS.
+    unflushed: bool,
     /// Counter of the bytes sent, if any.
     sent: Option<Arc<AtomicU64>>,
     /// Timer of the next look for overdue answers, which runs while some are awaited.
@@ -87,6 +89,7 @@ impl Driver {
             filled,
             sending: Vec::new(),
             written: 0,
+            unflushed: false,
             sent,
             is_looking: false,
             has_moved: false,
@@ -203,11 +206,18 @@ impl Driver {
                 Poll::Ready(Ok(bytes)) => {
                     self.written += bytes;
                     self.has_moved = true;
+                    self.unflushed = self.write.needs_flush();
                     if let Some(sent) = &self.sent {
                         sent.fetch_add(u64::try_from(bytes).unwrap_or(u64::MAX), Ordering::Relaxed);
                     }
                 }
             }
+        }
+        if self.unflushed
+            && let Poll::Ready(flushed) = Pin::new(&mut self.write).poll_flush(context)
+        {
+            flushed.map_err(|error| ended(&error))?;
+            self.unflushed = false;
         }
         Ok(())
     }

@@ -582,3 +582,22 @@ record! {
         sisters: Vec<SisterRow>,
     }
 }
+
+record! {
+    /// Asks for a certificate, as a drive that has joined. Sessions with it are in TLS where a capability
+    /// asks for that.
+    pub struct CertifyDrive {
+        /// The drive's public key, of Ed25519. It is new with each start of the drive.
+        public_key: [u8; 32],
+    }
+}
+
+record! {
+    /// The answer to [`CertifyDrive`].
+    pub struct Certificate {
+        /// The drive's certificate, then that of the cluster's CA, in DER. Empty where sessions have no TLS.
+        chain: Vec<Vec<u8>>,
+        /// Seconds after which the drive is to ask for another.
+        lasts_s: u64,
+    }
+}

@@ -44,11 +44,7 @@ pub use attributes::{
 };
 pub use batch::{BATCH_ITEMS_MAX, Batch, BatchAnswer, BatchItem, BatchReply};
 pub use drive::{
-    Admission, BACKUP_PART_BYTES_MAX, Backup, BackupPart, BackupReply, CalibrateDrive, CalibrateDriveReply,
-    DrainDrive, DrainDriveReply, DriveRow, DriveState, FileSystem, FreeUnnamed, Heartbeat, HeartbeatReply,
-    JoinDrive, JoinDriveReply, Latency, ManagerRow, MemberRow, NamesState, PAUSE_MS_MAX, PauseDrive,
-    ProcessMark, ReadBackup, RemoveDrive, ReplaceDrive, ReplaceDriveReply, SISTERS_MAX, ScrubDrive,
-    ScrubDriveReply, SisterRow, Sisters, SistersReply, StateMark, Status, StatusReply,
+    Admission, BACKUP_PART_BYTES_MAX, Backup, BackupPart, BackupReply, CalibrateDrive, CalibrateDriveReply, Certificate, CertifyDrive, DrainDrive, DrainDriveReply, DriveRow, DriveState, FileSystem, FreeUnnamed, Heartbeat, HeartbeatReply, JoinDrive, JoinDriveReply, Latency, ManagerRow, MemberRow, NamesState, PAUSE_MS_MAX, PauseDrive, ProcessMark, ReadBackup, RemoveDrive, ReplaceDrive, ReplaceDriveReply, SISTERS_MAX, ScrubDrive, ScrubDriveReply, SisterRow, Sisters, SistersReply, StateMark, Status, StatusReply,
 };
 pub use file::{
     Access, Allocate, AllocateAct, Backing, BeginHeal, ByteRange, ColumnRow, Commit, CreateUnnamed, Cut,
@@ -70,8 +66,8 @@ pub use manager::{AddManager, EtcdPeer, ManagerAdded, RemoveManager};
 pub use names::{
     DirectoryReply, Entry, EntryKind, LABEL_BYTES_MAX, Link, Lookup, MODE_MAX, MakeDirectory, NAME_BYTES_MAX,
     NamePlace, PATH_BYTES_MAX, QuotaList, QuotaListReply, QuotaRemove, QuotaRow, QuotaSet, ReadDirectory,
-    Rename, RenameHow, Seen, Unlink, UnlinkOnly, VolumeCreate, VolumeList, VolumeListReply, VolumeRemove,
-    VolumeRow,
+    Rename, RenameHow, Seen, Unlink, UnlinkOnly, VolumeCreate, VolumeList, VolumeListReply, VolumeProtect,
+    VolumeRemove, VolumeRow,
 };
 pub use relayout::{Relayout, RelayoutReply, RelayoutRow, Relayouts, RelayoutsReply};
 pub use reservation::{
@@ -87,7 +83,9 @@ pub use snapshot::{
     SnapshotMade, SnapshotMake, SnapshotRemove, SnapshotRow, SnapshotSchedules, SnapshotSchedulesReply,
     Snapshots, SnapshotsReply,
 };
-pub use token::{TokenMade, TokenNew, TokenRevoke, TokenRow, TokenState, Tokens, TokensReply};
+pub use token::{
+    GROUPS_MAX, TokenMade, TokenNew, TokenRevoke, TokenRow, TokenState, TokenUser, Tokens, TokensReply,
+};
 pub use watch::{News, Watch};
 
 use crate::refusal::Refusal;
@@ -325,6 +323,10 @@ message_set! {
         RemoveManager(RemoveManager) = 0x0281,
         /// Read a part of the last backup: BackupPart.
         ReadBackup(ReadBackup) = 0x0290,
+        /// Set how a volume's data is protected on its way: Done.
+        VolumeProtect(VolumeProtect) = 0x0298,
+        /// Ask for a certificate of the cluster's CA, as a drive: Certificate.
+        CertifyDrive(CertifyDrive) = 0x0299,
     }
 }
 
@@ -423,6 +425,8 @@ message_set! {
         ManagerAdded(ManagerAdded) = 0x8280,
         /// A part of the backup.
         BackupPart(BackupPart) = 0x8290,
+        /// A drive's certificate.
+        Certificate(Certificate) = 0x8299,
         /// A refusal of any request.
         Refused(Refusal) = 0x82ff,
     }

@@ -5,6 +5,7 @@ use braid_layout::{FileId, HolderId, VolumeId, version::Lease};
 use super::attributes::{AttributeChanges, FileAttributes, NewAttributes};
 use super::file::{Backing, Ended};
 use super::shape::ShapeSpec;
+use crate::capability::Protection;
 
 /// Maximum length of a name in a directory, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
@@ -105,6 +106,8 @@ record! {
         past_files: u64,
         /// Sum of their sizes, in bytes.
         past_bytes: u64,
+        /// The protection of its data between clients and drives.
+        protection: Protection,
     }
 }
 
@@ -130,6 +133,19 @@ record! {
         shape: ShapeSpec,
         /// Maximum sum of the sizes of the volume's files, in bytes; 0: no quota.
         quota_bytes: u64,
+        /// The protection of its data between clients and drives: `Integrity` or `Privacy`.
+        protection: Protection,
+    }
+}
+
+record! {
+    /// Sets the protection of a volume's data between clients and drives, from now on. Files that are open
+    /// keep what they have until their capabilities end.
+    pub struct VolumeProtect {
+        /// The volume's name.
+        name: String,
+        /// The protection: `Integrity` or `Privacy`.
+        protection: Protection,
     }
 }
 

@@ -65,6 +65,7 @@ impl ControlRequest {
 
             R::VolumeCreate(_) => CLIENT.once(),
             R::VolumeRemove(_) => CLIENT.once(),
+            R::VolumeProtect(_) => CLIENT.once(),
             R::VolumeList(_) => CLIENT,
             R::QuotaSet(_) => CLIENT.once(),
             R::QuotaRemove(_) => CLIENT.once(),
@@ -112,6 +113,7 @@ impl ControlRequest {
             R::ReplaceDrive(_) => CLIENT.once(),
             R::ScrubDrive(_) => CLIENT,
             R::Sisters(_) => DRIVE.always(),
+            R::CertifyDrive(_) => DRIVE.always(),
             R::DrainDrive(_) => CLIENT,
             R::RemoveDrive(_) => CLIENT,
             R::PauseDrive(_) => CLIENT,

@@ -2,8 +2,22 @@
 
 use braid_layout::TokenId;
 
+use super::names::NamePlace;
 use crate::capability::Key;
 use crate::token::TokenRole;
+
+/// Maximum number of groups of a token's user.
+pub const GROUPS_MAX: usize = 64;
+
+record! {
+    /// The user as whom the manager takes all requests under a token, whatever its holder claims to be.
+    pub struct TokenUser {
+        /// The user's number; 0: the superuser.
+        uid: u32,
+        /// Numbers of the user's groups, from 1 to 64 of them; what is new gets the first one.
+        gids: Vec<u32>,
+    }
+}
 
 record! {
     /// Makes a token. Refused with [`Exists`](crate::Reason::Exists) if a token of that name is there that
@@ -19,6 +33,11 @@ record! {
         role: TokenRole,
         /// Names of the volumes for which a client token is; absent: all volumes.
         volumes: Option<Vec<String>>,
+        /// Directories to which a client token is confined, with all below them; empty: it reaches the
+        /// whole of its volumes. Given, they say the volumes too.
+        below: Vec<NamePlace>,
+        /// The user to whom a client token is bound; absent: its holder may act as any user.
+        user: Option<TokenUser>,
         /// True if a client token changes nothing.
         read_only: bool,
         /// Seconds from now to the token's end; 0: none.
@@ -67,6 +86,10 @@ record! {
         role: TokenRole,
         /// Names of the volumes for which it is; absent: all volumes.
         volumes: Option<Vec<String>>,
+        /// URLs of the directories to which it is confined; empty: none.
+        below: Vec<String>,
+        /// The user to whom it is bound; absent: none.
+        user: Option<TokenUser>,
         /// True if it changes nothing.
         read_only: bool,
         /// True if one drive or manager may join with it, and no second one.

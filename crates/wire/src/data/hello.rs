@@ -39,7 +39,7 @@ record! {
         cluster: ClusterId,
         /// The drive's identity; zero for the manager.
         drive: DriveId,
-        /// Optional abilities, one bit each; none is defined yet. Bits that the asker does not know are
+        /// Optional abilities, one bit each: bit 0, [`Hello::TLS`]. Bits that the asker does not know are
         /// ignored.
         features: u64,
         /// The challenge of this connection: random, never used again.
@@ -48,6 +48,9 @@ record! {
 }
 
 impl Hello {
+    /// The feature of a drive that answers in TLS, on a connection on which the asker begins with it.
+    pub const TLS: u64 = 1;
+
     /// The binding of this connection, to which its MACs and proofs are tied. It covers the whole hello, so
     /// that an attacker on the way cannot alter the versions, features or role in it (a downgrade) without
     /// notice.

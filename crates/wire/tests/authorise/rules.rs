@@ -2,7 +2,7 @@
 
 use braid_layout::{Column, ColumnMask, DriveId, Generation, ObjectId, PartitionId, Version, version::Lease};
 use braid_wire::Reason;
-use braid_wire::authorise::{ObjectFacts, Scene, authorise};
+use braid_wire::authorise::{ObjectFacts, Scene, authorise, authorise_in};
 use braid_wire::capability::{Capability, LeaseKind, Protection, Rights};
 use braid_wire::data::{
     Address, Attributes, Create, Delta, DriveRequest, Expect, Fence, GetAttributes, List, Listing,
@@ -10,6 +10,7 @@ use braid_wire::data::{
     UnitWrite, Versions, Want, WriteTurn,
 };
 use braid_wire::frame::PAYLOAD_BYTES_MAX;
+use braid_wire::session::Session;
 
 use crate::{
     AT, SISTER, UNIT, ask, attributes, capability, check, delta, delta_capability, map, read, refused,
@@ -54,6 +55,25 @@ fn each_way_to_be_wrong_has_its_refusal() {
     check(capability(), Read { at: elsewhere, ..read() }, Some(Reason::Scope));
     let silent = Scene { now_ms: None, ..scene() };
     assert_eq!(refused(ask(&silent, capability(), read())), Reason::NotServing);
+}
+
+#[test]
+fn what_is_private_is_served_on_a_private_connection_alone() {
+    for (protection, is_private, expected) in [
+        (Protection::Integrity, false, None),
+        (Protection::Integrity, true, None),
+        (Protection::Privacy, false, Some(Reason::Unsupported)),
+        (Protection::Privacy, true, None),
+        (Protection::IntegrityData, false, Some(Reason::Unsupported)),
+        (Protection::IntegrityData, true, Some(Reason::Unsupported)),
+    ] {
+        let private = Capability { protection, ..capability() };
+        let (header, body, _) = sealed(private, &read().into(), 0);
+        let mut session = Session::begun(is_private);
+        let judged = authorise_in(&mut session, &scene(), &header, &body);
+        let reason = judged.err().map(|denied| denied.refusal.reason);
+        assert_eq!(reason, expected, "{protection:?} {is_private}");
+    }
 }
 
 #[test]

@@ -82,6 +82,7 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         control::VolumeKeysRow,
         control::TokenRow,
         control::EtcdPeer,
+        control::TokenUser,
         control::DriveKeyRow,
         control::ClientRow,
         control::SnapshotRow,

@@ -9,7 +9,8 @@ use std::time::Duration;
 use braid_layout::{ClientId, DriveId, Generation, OperationNumber, PartitionId, Version};
 use braid_schedule::Flow;
 use braid_store::{DiskReads, Error, ObjectState};
-use braid_transport::{DriveSession, Limits, TransportError, host};
+use braid_transport::{DriveSession, Home, Limits, TransportError, host};
+use braid_wire::capability::Protection;
 use braid_wire::control::Grant;
 use braid_wire::data::{Address, ColumnMap, Delta, DriveReply, DriveRequest};
 use braid_wire::{Reason, Refusal, Wire};
@@ -154,9 +155,14 @@ async fn send(
             core.forwarder.sisters.forget(sister, partition);
             error.to_string()
         };
-        if session.is_none() {
+        let is_private = row.grant.capability.protection != Protection::Integrity;
+        // What is private makes the lane's session one in TLS, which then carries the rest too.
+        if session.as_ref().is_none_or(|session| is_private && !session.is_private()) {
             let limits = Limits { reply: SISTER_WAIT, ..core.settings.limits };
-            let connecting = DriveSession::connect_first(&row.addresses, sister, core.cluster, &limits);
+            let addresses = if is_private { row.addresses.in_tls() } else { row.addresses.clone() };
+            let pin = Some(core.keys.credentials().pin);
+            let home = Home { cluster: core.cluster, pin };
+            let connecting = DriveSession::connect_first(&addresses, sister, home, &limits);
             *session = Some(connecting.await.map_err(gone)?);
         }
         let session = session.as_mut().expect("it was made above");

@@ -1,7 +1,7 @@
 //! A file's record, and the questions that it answers alone. `stored` has its encoding.
 
 use braid_layout::version::Lease;
-use braid_layout::{Column, ColumnMask, FileId, Generation, HolderId, Version, VolumeId};
+use braid_layout::{Column, ColumnMask, FileId, Generation, HolderId, TokenId, Version, VolumeId};
 use braid_wire::control::{Clustering, EntryKind, FileAttributes, NewAttributes, ShapeSpec};
 
 use super::{ComponentPlace, Freezing, SegmentRecord};
@@ -112,6 +112,8 @@ pub struct InodeRecord {
     pub frozen: FileId,
     /// The freeze of the file's bytes that was begun: no one may write before it has ended.
     pub freezing: Option<Freezing>,
+    /// The token with which the lease was taken that is held, if one holder has it; none: not known.
+    pub token: TokenId,
     /// Layout of the file; empty for a directory.
     pub segments: Vec<SegmentRecord>,
 }
@@ -436,6 +438,7 @@ pub fn directory_record(volume: VolumeId, parent: FileId, name: Vec<u8>, now_ms:
         moved: 0,
         frozen: FileId(0),
         freezing: None,
+        token: TokenId::NONE,
         segments: Vec::new(),
     }
 }

@@ -6,7 +6,7 @@
 //! all of their bits.
 
 use braid_layout::version::Lease;
-use braid_layout::{ColumnMask, FileId, Generation, HolderId, ObjectId, Version, VolumeId};
+use braid_layout::{ColumnMask, FileId, Generation, HolderId, ObjectId, TokenId, Version, VolumeId};
 use braid_wire::control::{Clustering, EntryKind, ShapeSpec};
 use braid_wire::{DecodeError, Wire};
 
@@ -46,7 +46,8 @@ mod bit {
     pub(super) const ALLOCATED: u32 = 1 << 25;
     pub(super) const CLUSTERING: u32 = 1 << 26;
     pub(super) const CLUSTER: u32 = 1 << 27;
-    pub(super) const ALL: u32 = (1 << 28) - 1;
+    pub(super) const TOKEN: u32 = 1 << 28;
+    pub(super) const ALL: u32 = (1 << 29) - 1;
 }
 
 /// Bits of a segment: which optional fields follow.
@@ -98,6 +99,7 @@ pub fn encode(file: FileId, inode: &InodeRecord, seats: &[u32]) -> Vec<u8> {
         (bit::FREEZING, inode.freezing.is_some()),
         (bit::CLUSTERING, inode.clustering.is_some()),
         (bit::CLUSTER, inode.cluster != 0),
+        (bit::TOKEN, inode.token != TokenId::NONE),
     ];
     let all = bits.iter().filter(|(_, set)| *set).fold(0, |all, (bit, _)| all | bit);
     compact::put(&mut out, u64::from(all));
@@ -222,6 +224,7 @@ pub fn decode(
     let freezing = if has(bit::FREEZING) { Some(take_freezing(input)?) } else { None };
     let clustering = has(bit::CLUSTERING).then(|| Clustering::take(input)).transpose()?;
     let cluster = if has(bit::CLUSTER) { not_zero(u64::take(input)?, "cluster")? } else { 0 };
+    let token = if has(bit::TOKEN) { not_zero(u64::take(input)?, "token")? } else { 0 };
     let (segments, seats) = take_segments(file, input)?;
     if !input.is_empty() {
         return Err(DecodeError::Trailing(input.len()));
@@ -251,6 +254,7 @@ pub fn decode(
         freezing,
         clustering,
         cluster,
+        token: TokenId(token),
         segments,
         ..inode
     };
@@ -284,6 +288,9 @@ fn put_frozen_and_cluster(out: &mut Vec<u8>, inode: &InodeRecord) {
     }
     if inode.cluster != 0 {
         inode.cluster.put(out);
+    }
+    if inode.token != TokenId::NONE {
+        inode.token.put(out);
     }
 }
 

@@ -1,7 +1,8 @@
 //! Tokens.
 
-use braid_layout::{DriveId, VolumeId};
+use braid_layout::{DriveId, FileId, VolumeId};
 use braid_wire::capability::Key;
+use braid_wire::control::TokenUser;
 use braid_wire::record;
 use braid_wire::token::TokenRole;
 
@@ -16,6 +17,11 @@ record! {
         secret: Key,
         /// Volumes for which a client's token is; absent: all.
         volumes: Option<Vec<VolumeId>>,
+        /// Directories to which a client's token is confined, with what is below them; empty: none. The
+        /// volumes are theirs then.
+        below: Vec<FileId>,
+        /// The user to whom a client's token is bound; absent: none.
+        user: Option<TokenUser>,
         /// True if a client's token changes nothing.
         read_only: bool,
         /// True if one drive or manager may join with it, and no second one.
