@@ -388,7 +388,7 @@ impl Pulse {
             Ok(ControlReply::Certificate(certificate)) => certificate,
             Ok(other) => {
                 let what = format!("{} in answer to a request for a certificate", other.name());
-                return Err(TransportError::Unexpected { address: self.manager.clone(), what }.into());
+                return Err(TransportError::Unexpected { address: self.managers.leading(), what }.into());
             }
             Err(TransportError::Refusal(refusal)) => {
                 warn!(%refusal, "the manager gives no certificate: data of private volumes is not served");
