@@ -44,6 +44,8 @@ struct Known {
     told: Vec<String>,
     /// The addresses that a manager told; empty: none has.
     learned: Vec<String>,
+    /// The addresses that were known before the present list was told.
+    remembered: Vec<String>,
     /// The manager that led last; empty: none was found yet.
     leading: String,
     /// Addresses at which another cluster's manager, or no manager, was found and logged.
@@ -69,8 +71,8 @@ pub enum BadManagers {
 
 impl Managers {
     fn of(told: Vec<String>) -> Managers {
-        let (learned, leading, wrong) = Default::default();
-        Managers(Arc::new(Mutex::new(Known { told, learned, leading, wrong })))
+        let (learned, remembered, leading, wrong) = Default::default();
+        Managers(Arc::new(Mutex::new(Known { told, learned, remembered, leading, wrong })))
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
@@ -98,17 +100,11 @@ impl Managers {
         managers_mark(&self.addresses()) == managers_mark(&other.addresses())
     }
 
-    /// This list, told anew, at a later start, to somebody who remembers `before`. If `before` is a list of
-    /// several that has one of the told addresses, the cluster has grown since the list was told: what is
-    /// remembered stays known.
+    /// This list, told anew at a later start to somebody who remembers `before`. What is told is tried first.
+    /// But it may be as old as the first start, and its managers be gone: what is remembered is tried after it.
     pub fn with_remembered(self, before: &Managers) -> Managers {
-        let told = self.addresses();
         let remembered = before.addresses();
-        if remembered.len() > 1 && told.iter().any(|address| remembered.contains(address)) {
-            let mut known = self.lock();
-            known.leading.clone_from(&told[0]);
-            known.learned = remembered;
-        }
+        self.lock().remembered = remembered;
         self
     }
 
@@ -140,7 +136,7 @@ impl Known {
     fn order(&self) -> impl Iterator<Item = String> + use<'_> {
         let leading = (!self.leading.is_empty()).then_some(&self.leading);
         let mut seen = BTreeSet::new();
-        let all = leading.into_iter().chain(&self.learned).chain(&self.told);
+        let all = leading.into_iter().chain(&self.learned).chain(&self.told).chain(&self.remembered);
         all.filter(move |address| seen.insert(address.as_str())).cloned()
     }
 }
@@ -433,13 +429,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_stays_known_unless_another_cluster_is_told() {
-        let grown = list("a:1,b:1,c:1");
-        let told = list("b:1").with_remembered(&grown);
-        assert!(told.is_same_list(&grown));
-        assert_eq!(order(&told), ["b:1", "a:1", "c:1"]);
-        assert_eq!(list("d:1").with_remembered(&grown).to_string(), "d:1", "the managers have moved");
-        assert_eq!(list("d:1").with_remembered(&list("e:1")).to_string(), "d:1");
+    fn what_is_remembered_is_tried_after_what_is_told_and_is_not_told_on() {
+        let told = list("b:1,d:1").with_remembered(&list("a:1,b:1,c:1"));
+        assert_eq!(order(&told), ["b:1", "d:1", "a:1", "c:1"]);
+        assert!(told.are_several() && told.to_string() == "b:1,d:1", "{told}");
+        told.handle_leader("c:1", &["c:1".to_owned()]);
+        assert_eq!((told.to_string(), order(&told).len()), ("c:1".to_owned(), 4));
     }
 
     fn search(text: &str) -> Search {

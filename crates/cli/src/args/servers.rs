@@ -281,10 +281,11 @@ pub(crate) enum Manager {
         --state etcd://host-a:2379,host-b:2379,host-c:2379 --etcd-ca ca.pem --etcd-certificate a.pem --etcd-key a.key"
     )]
     Serve(ManagerServe),
-    /// Write a backup of a running manager's state, on its machine
+    /// Write a backup of the state of the manager that leads: the whole state in one file
     #[command(
+        visible_alias = "export",
         after_help = "The backup holds every name, layout and secret of the cluster, not the files' bytes. Make one after every change of \
-        drives or volumes, and as often as the names made since the last one matter.\n\nExample:\n  braid manager backup /safe/braid-manager.backup"
+        drives or volumes, and as often as the names made since the last one matter. It does not depend on where the state is kept: restored, it may be moved from one manager's directory to an etcd, and back.\n\nExample:\n  braid manager backup /safe/braid-manager.backup"
     )]
     Backup {
         /// The file to write the backup to
@@ -293,6 +294,7 @@ pub(crate) enum Manager {
     },
     /// Restore a backup into the directory of a manager that is stopped
     #[command(
+        visible_alias = "import",
         after_help = "The directory must hold no state: move manager.redb away first. Without BACKUP, the state that is there is treated as one that \
         was restored by other means (a snapshot, a copied directory).\n\nThe manager that starts then compares its names with what the drives \
         hold, before it answers anybody: complete files are kept, files that were removed or lost since are listed in \

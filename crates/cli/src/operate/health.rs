@@ -15,8 +15,12 @@ pub(crate) const REMEDY_FILES: &str = "files of a running drive were deleted, re
 /// One thing that is at risk, in `--json`.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Risk {
+    /// Name of the drive; empty for a manager or a member of etcd.
     drive: String,
-    /// `away`, `hangs`, `behind`, `lost`, `replaced`, `full`, `damaged` or `derated`.
+    /// Address of the manager, or name of the member of etcd; empty for a drive.
+    manager: String,
+    /// Of a drive `away`, `hangs`, `behind`, `lost`, `replaced`, `full`, `damaged` or `derated`; else
+    /// `manager-behind`, `etcd-away` or `etcd-alarm`.
     kind: &'static str,
     /// Number of components on the drive that cannot be counted on. For a damaged drive: damaged units, lost
     /// objects and ranges, and files that are missing or not its own.
@@ -25,6 +29,16 @@ pub(crate) struct Risk {
     what: String,
     /// The command that repairs it. Empty if the manager's doubt about its own state must be resolved first.
     remedy: String,
+}
+
+impl Risk {
+    fn of_drive(name: &str, kind: &'static str, count: u64, what: String, remedy: String) -> Risk {
+        Risk { drive: name.to_owned(), manager: String::new(), kind, count, what, remedy }
+    }
+
+    pub(crate) fn of_manager(name: &str, kind: &'static str, what: String, remedy: String) -> Risk {
+        Risk { drive: String::new(), manager: name.to_owned(), kind, count: 1, what, remedy }
+    }
 }
 
 /// Lists all risks, from what the manager knows of the drives. `notice` is what the manager says about its
@@ -48,7 +62,7 @@ pub(crate) fn silence(row: &DriveRow) -> String {
 /// The risk of columns that cannot be read now.
 fn of_columns(row: &DriveRow, notice: &str) -> Option<Risk> {
     let name = &row.name;
-    let risk = |kind, count, what, remedy| Some(Risk { drive: name.clone(), kind, count, what, remedy });
+    let risk = |kind, count, what, remedy| Some(Risk::of_drive(name, kind, count, what, remedy));
     match row.state {
         DriveState::Away if row.stalled_ms > 0 => {
             let components = count(row.components, "component");
@@ -111,7 +125,7 @@ fn of_lost(row: &DriveRow) -> Option<Risk> {
     let remedy = "`braid check --all braid://VOLUME` names the files, and after a restore comparison.txt in the manager's directory; \
                   remove them, or copy them there anew"
         .to_owned();
-    Some(Risk { drive: row.name.clone(), kind: "lost", count: row.lost, what, remedy })
+    Some(Risk::of_drive(&row.name, "lost", row.lost, what, remedy))
 }
 
 /// The risk of a drive without room for writes.
@@ -126,7 +140,7 @@ fn of_room(row: &DriveRow) -> Option<Risk> {
     );
     let remedy =
         "remove files, make room on its disk, or add drives (`braid rebalance`); see `braid df`".to_owned();
-    Some(Risk { drive: row.name.clone(), kind: "full", count: row.components, what, remedy })
+    Some(Risk::of_drive(&row.name, "full", row.components, what, remedy))
 }
 
 /// The risk of a drive whose disk does less than what was promised on.
@@ -143,7 +157,7 @@ fn of_derate(row: &DriveRow) -> Option<Risk> {
         row.host,
         quoted(name.as_ref())
     );
-    Some(Risk { drive: name.clone(), kind: "derated", count: row.components, what, remedy })
+    Some(Risk::of_drive(name, "derated", row.components, what, remedy))
 }
 
 /// Remedy for a drive that is away.
@@ -188,13 +202,9 @@ fn of_damage(row: &DriveRow) -> Option<Risk> {
              so, `braid drive replace {typed} NEW`, then `braid rebuild NEW`"
         )
     };
-    Some(Risk {
-        drive: name.clone(),
-        kind: "damaged",
-        count: found,
-        what: format!("{name} has {}", has.collect::<Vec<_>>().join(" and ")),
-        remedy: format!("`braid scrub --status {typed}` lists them; {mends}"),
-    })
+    let what = format!("{name} has {}", has.collect::<Vec<_>>().join(" and "));
+    let remedy = format!("`braid scrub --status {typed}` lists them; {mends}");
+    Some(Risk::of_drive(name, "damaged", found, what, remedy))
 }
 
 fn are(components: u64) -> String {
@@ -223,7 +233,10 @@ pub(crate) fn show(risks: &[Risk], notice: &str) -> String {
 
 /// Reason why the cluster is not well, in one line, and what to do; `None` if it is well.
 pub(crate) fn verdict(risks: &[Risk], notice: &str, all: u64) -> Option<(String, &'static str)> {
-    let at_risk = || format!("{} of {} at risk", drives(risks), count(all, "drive"));
+    let at_risk = || match drives(risks) {
+        0 => "the managers are at risk".to_owned(),
+        some => format!("{some} of {} at risk", count(all, "drive")),
+    };
     let of_risks = "the lines \"at risk\" say what, and the command that mends it";
     match (risks.is_empty(), notice.is_empty()) {
         (true, true) => None,
@@ -238,14 +251,14 @@ pub(crate) fn verdict(risks: &[Risk], notice: &str, all: u64) -> Option<(String,
 
 /// Number of drives at risk.
 fn drives(risks: &[Risk]) -> usize {
-    let names: std::collections::BTreeSet<&str> = risks.iter().map(|risk| risk.drive.as_str()).collect();
-    names.len()
+    let names = risks.iter().map(|risk| risk.drive.as_str()).filter(|name| !name.is_empty());
+    names.collect::<std::collections::BTreeSet<&str>>().len()
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use braid_layout::DriveId;
-    use braid_wire::control::Latency;
+    use braid_layout::{ClusterId, DriveId};
+    use braid_wire::control::{Latency, ManagerRow, MemberRow, NamesState, StatusReply};
     use braid_wire::data::{DriveParts, ScrubState};
 
     use super::*;
@@ -281,6 +294,24 @@ pub(crate) mod tests {
             slow: String::new(),
             draining: false,
             paused_ms: 0,
+        }
+    }
+
+    /// The status of a cluster without drives.
+    pub(crate) fn status(managers: Vec<ManagerRow>, members: Vec<MemberRow>) -> StatusReply {
+        StatusReply {
+            cluster: ClusterId(1),
+            volumes: 0,
+            files: 0,
+            removing: 0,
+            drives: Vec::new(),
+            pid: 1,
+            uptime_ms: 0,
+            directory: String::new(),
+            notice: String::new(),
+            names: NamesState { drives: Vec::new(), wanted: 0, behind_ms: 0, bytes: 0 },
+            managers,
+            members,
         }
     }
 

@@ -1,10 +1,11 @@
 //! `braid manager backup`, `restore`, `free-unnamed` and `replace`, and `braid cluster ls`.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs::{self, OpenOptions};
+use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use braid_client::Client;
 use braid_wire::checksum::RunningCrc;
 use braid_wire::control::{BackupReply, ManagerRow, MemberRow};
 use serde::Serialize;
@@ -15,8 +16,6 @@ use crate::output::exit::{Doing, Exit, Failure};
 use crate::output::report::{Report, table};
 use crate::output::size;
 
-/// Number of bytes of a backup copied at a time.
-const COPY_BYTES: usize = 1 << 20;
 /// Bytes of the checksum at the end of a backup.
 const CRC_BYTES: usize = 4;
 
@@ -34,32 +33,18 @@ struct Restored {
     rows: Option<u64>,
 }
 
-/// Runs `braid manager backup`: the manager writes the backup into its own directory, and this command copies
-/// it to the path asked for.
+/// Runs `braid manager backup`: the manager writes the backup into its own directory, and this command reads
+/// it from there over its session, so that it may run on any machine.
 pub(crate) async fn backup(to: PathBuf, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
     let client = connect::cluster(cluster).await?;
     let made = client.backup().await?;
-    let from = PathBuf::from(&made.path);
-    let elsewhere = |why: String| {
-        Failure::new(Exit::Usage, format!("back the manager up to {}", to.display()), why)
-            .remedy("run it where the manager runs, or copy that file from there")
-    };
-    match copy(&made, &to) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound && !from.exists() => {
-            let why = format!("the manager has made {}, and this is not its machine", from.display());
-            return Err(elsewhere(why));
-        }
-        // The path also exists on this machine, for example as the backup of an earlier manager here.
-        Ok(Is::Another) => {
-            let why = format!(
-                "{} on this machine is not the backup that the manager has just made: it runs on another (or made one more \
-                 meanwhile)",
-                from.display()
-            );
-            return Err(elsewhere(why));
-        }
-        other => other.doing(|| format!("copy {} to {}", from.display(), to.display()))?,
-    };
+    let fresh = to.with_extension(format!("braid-{}.part", std::process::id()));
+    let copied = copy(&client, &made, &fresh).await;
+    let moved = copied.and_then(|()| fs::rename(&fresh, &to).doing(|| format!("write {}", to.display())));
+    if moved.is_err() {
+        let _ = fs::remove_file(&fresh);
+    }
+    moved?;
     let facts = Made { backup: to, bytes: made.bytes, rows: made.rows };
     report.facts(&facts, |facts| {
         format!(
@@ -71,60 +56,52 @@ pub(crate) async fn backup(to: PathBuf, cluster: Option<&Path>, report: Report) 
     })
 }
 
-/// Identity of the file found at the manager's path.
-#[derive(Debug, PartialEq, Eq)]
-enum Is {
-    /// The backup that the manager reported; it was copied.
-    Told,
-    /// Another file; nothing of it is kept.
-    Another,
+/// Copies the backup into a new file that only its owner can read.
+async fn copy(client: &Client, made: &BackupReply, to: &Path) -> Result<(), Failure> {
+    let what = || format!("write {}", to.display());
+    let mut out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to).doing(what)?;
+    let mut sum = Sum::new();
+    loop {
+        let part = client.backup_part(made, sum.bytes).await?;
+        if part.is_empty() {
+            break;
+        }
+        sum.handle(&part, made.bytes);
+        out.write_all(&part).doing(what)?;
+    }
+    if !sum.is_of(made) {
+        let why = "what came is not the backup that the manager made".to_owned();
+        return Err(Failure::new(Exit::Failed, what(), why).remedy("try again"));
+    }
+    out.sync_all().doing(what)
 }
 
-/// Copies the backup whole or not at all, readable by its owner only.
-fn copy(made: &BackupReply, to: &Path) -> io::Result<Is> {
-    let fresh = to.with_extension(format!("braid-{}.part", std::process::id()));
-    let copied = (|| {
-        let mut out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
-        let mut from = File::open(&made.path)?;
-        let is = copy_checked(&mut from, &mut out, made)?;
-        if is == Is::Told {
-            out.sync_all()?;
-            fs::rename(&fresh, to)?;
-        }
-        Ok(is)
-    })();
-    if !matches!(copied, Ok(Is::Told)) {
-        let _ = fs::remove_file(&fresh);
-    }
-    copied
+/// The sum of a backup's bytes as they come. The checksum covers all but the last 4 bytes, which hold it: a
+/// CRC over content and its own CRC would be the same for every backup.
+struct Sum {
+    bytes: u64,
+    crc: RunningCrc,
+    /// The last bytes.
+    last: Vec<u8>,
 }
 
-/// Copies a file if it has the reported length and checksum. The checksum covers all but the last 4 bytes,
-/// which hold it: a CRC over content and its own CRC would be the same for every backup.
-fn copy_checked(from: &mut impl Read, out: &mut impl Write, made: &BackupReply) -> io::Result<Is> {
-    let mut crc = RunningCrc::new();
-    let mut buffer = vec![0; COPY_BYTES];
-    let Some(mut left) = made.bytes.checked_sub(CRC_BYTES as u64) else { return Ok(Is::Another) };
-    while left > 0 {
-        let most = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
-        let count = match from.read(&mut buffer[..most]) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            other => other?,
-        };
-        if count == 0 {
-            return Ok(Is::Another);
-        }
-        crc.update(&buffer[..count]);
-        out.write_all(&buffer[..count])?;
-        left -= count as u64;
+impl Sum {
+    fn new() -> Sum {
+        Sum { bytes: 0, crc: RunningCrc::new(), last: Vec::new() }
     }
-    let mut rest = Vec::new();
-    from.take(CRC_BYTES as u64 + 1).read_to_end(&mut rest)?;
-    if crc.value() != made.crc || rest != made.crc.to_le_bytes() {
-        return Ok(Is::Another);
+
+    /// The next part of a backup of this length.
+    fn handle(&mut self, part: &[u8], length: u64) {
+        let summed = length.saturating_sub(CRC_BYTES as u64).saturating_sub(self.bytes);
+        let summed = usize::try_from(summed).map_or(part.len(), |summed| summed.min(part.len()));
+        self.crc.update(&part[..summed]);
+        self.last.extend_from_slice(&part[summed..]);
+        self.bytes += part.len() as u64;
     }
-    out.write_all(&rest)?;
-    Ok(Is::Told)
+
+    fn is_of(&self, made: &BackupReply) -> bool {
+        self.bytes == made.bytes && self.crc.value() == made.crc && self.last == made.crc.to_le_bytes()
+    }
 }
 
 /// Runs `braid manager restore`.
@@ -252,33 +229,28 @@ mod tests {
 
     use super::*;
 
-    fn backup(content: &[u8]) -> Vec<u8> {
-        [content, &crc32c(content).to_le_bytes()].concat()
-    }
-
     #[test]
-    fn only_the_backup_that_the_manager_told_of_is_copied() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let (path, to) = (dir.path().join("backup"), dir.path().join("copy"));
-        let content = vec![7; COPY_BYTES + 5];
-        let told = backup(&content);
-        let made = BackupReply {
-            path: path.display().to_string(),
-            bytes: told.len() as u64,
-            rows: 1,
-            crc: crc32c(&content),
+    fn only_the_bytes_of_the_backup_that_was_made_count() {
+        let content = vec![7; 1000];
+        let whole = [content.as_slice(), &crc32c(&content).to_le_bytes()].concat();
+        let made =
+            BackupReply { path: String::new(), bytes: whole.len() as u64, rows: 1, crc: crc32c(&content) };
+        let is_of = |bytes: &[u8], step: usize| {
+            let mut sum = Sum::new();
+            bytes.chunks(step).for_each(|part| sum.handle(part, made.bytes));
+            sum.is_of(&made)
         };
-        let another = backup(&vec![8; content.len()]);
-        let longer = [told.as_slice(), b"x"].concat();
-        let mut torn = told.clone();
-        *torn.last_mut().expect("not empty") ^= 1;
-        for wrong in [&another, &longer, &torn, &told[..told.len() - 1].to_vec(), &Vec::new()] {
-            fs::write(&path, wrong).expect("written");
-            assert_eq!(copy(&made, &to).expect("read"), Is::Another, "{} bytes", wrong.len());
-            assert_eq!(fs::read_dir(dir.path()).expect("listed").count(), 1, "something of it is there");
+        for step in [1, 3, 999, 1001, 4096] {
+            assert!(is_of(&whole, step), "{step}");
         }
-        fs::write(&path, &told).expect("written");
-        assert_eq!(copy(&made, &to).expect("copied"), Is::Told);
-        assert!(fs::read(&to).expect("there") == told);
+        let flipped = |at: usize| {
+            let mut other = whole.clone();
+            other[at] ^= 1;
+            other
+        };
+        let longer = [whole.as_slice(), b"x"].concat();
+        for wrong in [flipped(0), flipped(999), flipped(1003), longer, whole[..1003].to_vec(), Vec::new()] {
+            assert!(!is_of(&wrong, 100), "{} bytes", wrong.len());
+        }
     }
 }

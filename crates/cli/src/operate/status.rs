@@ -10,7 +10,7 @@ use crate::connect::{self, status_soon};
 use crate::files::stat::show_state;
 use crate::operate::health::{self, Risk};
 use crate::operate::scrub::{StateFacts, state_facts};
-use crate::operate::{heal, rebalance};
+use crate::operate::{heal, managers, rebalance};
 use crate::output::duration;
 use crate::output::exit::{Exit, Failure};
 use crate::output::report::{Report, count, table};
@@ -21,6 +21,8 @@ use crate::output::size;
 struct StatusFacts {
     cluster: String,
     manager: ManagerFacts,
+    #[serde(flatten)]
+    managers: managers::Facts,
     volumes: u64,
     files: u64,
     /// Number of removed files whose components are not freed everywhere yet.
@@ -203,11 +205,13 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
     let healing = client.heal_status_for_now().await.ok();
     let volumes = if healing.is_some() { client.volumes().await.unwrap_or_default() } else { Vec::new() };
     let (healing, balance) = healing.map(|status| (heal::busy(&status), rebalance::facts(&status))).unzip();
-    let risks = health::risks(&status.drives, &status.notice);
+    let mut risks = health::risks(&status.drives, &status.notice);
+    risks.extend(managers::risks(&status));
     let verdict = health::verdict(&risks, &status.notice, status.drives.len() as u64);
     let facts = StatusFacts {
         cluster: status.cluster.to_string(),
         manager,
+        managers: managers::facts(&status),
         volumes: status.volumes,
         files: status.files,
         removing: status.removing,
@@ -237,7 +241,7 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
             }
         };
         format!(
-            "cluster {}\nmanager at {}, process {}, up {} s\n{}, {}{removing}{past}\n{}{}{}{}{}\n{}",
+            "cluster {}\nmanager at {}, process {}, up {} s\n{}, {}{removing}{past}\n{}{}{}{}{}\n{}{}",
             facts.cluster,
             manager.address,
             manager.pid,
@@ -249,6 +253,7 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
             heal::lines(&facts.healing),
             drained_lines(&facts.drives) + &paused_lines(&facts.drives),
             facts.balance.as_ref().map(rebalance::line).unwrap_or_default(),
+            several(managers::show(&facts.managers)),
             drive_table(&facts.drives)
         )
     })?;
@@ -256,6 +261,11 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
         None => Ok(()),
         Some((why, remedy)) => Err(Failure::new(Exit::NotWell, "status", why).remedy(remedy)),
     }
+}
+
+/// Puts an empty line after the tables of several managers.
+fn several(managers: String) -> String {
+    if managers.is_empty() { managers } else { managers + "\n" }
 }
 
 /// Runs `braid drive ls`.

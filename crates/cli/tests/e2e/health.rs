@@ -23,6 +23,11 @@ fn a_drive_that_is_away_is_at_risk_and_its_rebuild_is_refused() {
     let facts = cluster.status();
     assert_eq!((facts["well"].as_bool(), facts["risks"][0]["kind"].as_str()), (Some(false), Some("away")));
     assert_eq!(facts["risks"][0]["count"], 1, "{facts}");
+    let managers = &facts["managers"];
+    assert!(managers[0]["leads"] == true && managers[0]["address"] == facts["manager"]["address"], "{facts}");
+    assert!(
+        managers.as_array().is_some_and(|all| all.len() == 1) && facts["members"] == serde_json::json!([])
+    );
 
     // A file written meanwhile is not on the drive, which comes back stale.
     cluster.put(&file, "braid://main/meanwhile");

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use braid_layout::Shape;
 use braid_wire::control::{
-    Backup, BackupReply, CalibrateDrive, CalibrateDriveReply, ControlReply, DirectoryReply, DrainDrive,
-    DrainDriveReply, Entry, FreeUnnamed, JobRow, Jobs, Lookup, NamePlace, PauseDrive, ReadDirectory,
-    RemoveDrive, RenameHow, ReplaceDrive, ScrubDrive, ScrubDriveReply, ShapeSpec, StatRow, Status,
-    StatusReply, UnlinkOnly, VolumeCreate, VolumeList, VolumeRemove, VolumeRow,
+    BACKUP_PART_BYTES_MAX, Backup, BackupReply, CalibrateDrive, CalibrateDriveReply, ControlReply,
+    DirectoryReply, DrainDrive, DrainDriveReply, Entry, FreeUnnamed, JobRow, Jobs, Lookup, NamePlace,
+    PauseDrive, ReadBackup, ReadDirectory, RemoveDrive, RenameHow, ReplaceDrive, ScrubDrive, ScrubDriveReply,
+    ShapeSpec, StatRow, Status, StatusReply, UnlinkOnly, VolumeCreate, VolumeList, VolumeRemove, VolumeRow,
 };
 use braid_wire::data::{CalibrateAct, ScrubAct};
 use braid_wire::{Reason, Refusal};
@@ -176,11 +176,24 @@ impl Client {
         }
     }
 
-    /// Has the manager write a backup of its state into its directory, on its machine.
+    /// Has the manager write a backup of its state into its directory, on its machine. [`Client::backup_part`]
+    /// then reads it.
     pub async fn backup(&self) -> Result<BackupReply> {
         match self.shared.control.call_once("manager", &Backup {}.into(), BACKUP_WAIT).await? {
             ControlReply::Backup(made) => Ok(made),
             other => Err(unexpected("manager", &other)),
+        }
+    }
+
+    /// The bytes of this backup from `offset` on, at most [`BACKUP_PART_BYTES_MAX`] of them; none at its end.
+    /// It is an error if the manager has made another backup since, or another manager leads.
+    pub async fn backup_part(&self, made: &BackupReply, offset: u64) -> Result<Vec<u8>> {
+        let bytes = u64::from(BACKUP_PART_BYTES_MAX).min(made.bytes.saturating_sub(offset));
+        let Some(bytes) = u32::try_from(bytes).ok().filter(|&bytes| bytes > 0) else { return Ok(Vec::new()) };
+        let subject = "the manager's backup";
+        match self.ask_manager(subject, ReadBackup { crc: made.crc, offset, bytes }).await? {
+            ControlReply::BackupPart(part) if part.content.len() == bytes as usize => Ok(part.content),
+            other => Err(unexpected(subject, &other)),
         }
     }
 

@@ -113,3 +113,23 @@ async fn the_manager_of_another_cluster_in_the_list_is_passed_over() {
     let error = Client::connect(Config { managers, ..cluster.config() }).await.unwrap_err().to_string();
     assert!(error.contains("another cluster's manager") && error.contains(&other.ready.address), "{error}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_is_read_over_the_session() {
+    let cluster = Cluster::start(0).await;
+    let client = cluster.client().await;
+    let made = client.backup().await.expect("made");
+    let mut read = Vec::new();
+    loop {
+        let part = client.backup_part(&made, read.len() as u64).await.expect("a part");
+        if part.is_empty() {
+            break;
+        }
+        read.extend(part);
+    }
+    assert_same(&read, &std::fs::read(&made.path).expect("the manager's own"), "the backup");
+    client.volume_create("other", None, 0).await.expect("a change");
+    client.backup().await.expect("made again");
+    let error = client.backup_part(&made, 0).await.unwrap_err();
+    assert!(error.to_string().contains("make it again"), "{error}");
+}

@@ -9,7 +9,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +17,9 @@ use std::time::Duration;
 use braid_meta::records::kv::{Batch, Kv, KvError};
 use braid_meta::records::schema::{SCHEMA_VERSION_OLDEST, encode, key};
 use braid_meta::records::tx::Tx;
+use braid_transport::host::spawn_blocking;
 use braid_wire::checksum::RunningCrc;
-use braid_wire::control::BackupReply;
+use braid_wire::control::{BACKUP_PART_BYTES_MAX, BackupPart, BackupReply, ReadBackup};
 use braid_wire::{Reason, Refusal};
 
 use crate::core::Core;
@@ -31,6 +32,8 @@ const MAGIC: [u8; 8] = *b"BRAIDMB\x03";
 const MAGIC_OF_VERSION_2: [u8; 8] = *b"BRAIDMB\x02";
 /// The first bytes of a backup of a state of version 1, which is refused.
 const MAGIC_OF_VERSION_1: [u8; 8] = *b"BRAIDMB\x01";
+/// Length of the checksum at the end.
+const CRC_BYTES: usize = 4;
 /// The end marker, in place of a key's length.
 const END: u32 = u32::MAX;
 /// Maximum length of a key or value, in bytes: a longer one is damage.
@@ -66,6 +69,46 @@ async fn make_within(core: &Arc<Core>, wait: Duration) -> Result<BackupReply, Re
     .await
 }
 
+/// A part of the last backup.
+pub async fn part(core: &Arc<Core>, asked: ReadBackup) -> Result<BackupPart, Refusal> {
+    if asked.bytes > BACKUP_PART_BYTES_MAX {
+        let detail = format!("{} bytes are asked for: at most {BACKUP_PART_BYTES_MAX}", asked.bytes);
+        return Err(Refusal::new(Reason::Malformed, detail));
+    }
+    let path = PathBuf::from(&core.directory).join(FILE);
+    let shown = path.display().to_string();
+    let read = spawn_blocking(move || read_part(&path, &asked)).await;
+    let detail = match read {
+        Ok(Ok(Some(content))) => return Ok(BackupPart { content }),
+        Ok(Ok(None)) => {
+            let detail = format!("{shown} is another backup by now, or is gone: make it again");
+            return Err(Refusal::new(Reason::Gone, detail));
+        }
+        Ok(Err(error)) => format!("the backup {shown} cannot be read: {error}"),
+        Err(error) => format!("the backup {shown} cannot be read: {error}"),
+    };
+    Err(Refusal::new(Reason::Medium, detail))
+}
+
+/// The bytes that are asked for; `None` if the file is not the backup with that checksum.
+fn read_part(path: &Path, asked: &ReadBackup) -> io::Result<Option<Vec<u8>>> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    let length = file.metadata()?.len();
+    let mut crc = [0; CRC_BYTES];
+    let Some(at) = length.checked_sub(CRC_BYTES as u64) else { return Ok(None) };
+    file.read_exact_at(&mut crc, at)?;
+    if u32::from_le_bytes(crc) != asked.crc {
+        return Ok(None);
+    }
+    let bytes = u64::from(asked.bytes).min(length.saturating_sub(asked.offset));
+    let mut content = vec![0; usize::try_from(bytes).unwrap_or(0)];
+    file.read_exact_at(&mut content, asked.offset)?;
+    Ok(Some(content))
+}
+
 /// Puts the backup's state into the directory, which must hold none. The manager must not run. Returns the
 /// number of rows.
 pub fn restore(dir: &Path, backup: &Path) -> Result<u64, ManagerError> {
@@ -79,17 +122,14 @@ pub fn restore(dir: &Path, backup: &Path) -> Result<u64, ManagerError> {
     if fs::metadata(&state).is_ok_and(|found| found.len() > 0) {
         return Err(ManagerError::StateThere(state));
     }
-    // Check the backup to its end before anything is created.
-    let damaged = |what: String| ManagerError::Backup { path: backup.to_owned(), what };
-    let rows = read_file(backup, |_| Ok(())).map_err(damaged)?;
+    check(backup)?;
     let fresh = dir.join("manager.redb.new");
     match fs::remove_file(&fresh) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(&fresh)(error)),
         _ => {}
     }
     let kv = EmbeddedKv::open(&fresh)?;
-    read_file(backup, |batch| kv.commit(&batch).map_err(|error| error.to_string())).map_err(damaged)?;
-    mark_as_restored(&kv)?;
+    let rows = restore_into(&kv, backup)?;
     drop(kv);
     let sync = || -> io::Result<()> {
         File::open(&fresh)?.sync_all()?;
@@ -97,6 +137,22 @@ pub fn restore(dir: &Path, backup: &Path) -> Result<u64, ManagerError> {
         File::open(dir)?.sync_all()
     };
     sync().map_err(failed(&state))?;
+    Ok(rows)
+}
+
+/// Checks a backup to its end. Returns the number of rows.
+pub fn check(backup: &Path) -> Result<u64, ManagerError> {
+    let damaged = |what: String| ManagerError::Backup { path: backup.to_owned(), what };
+    read_file(backup, |_| Ok(())).map_err(damaged)
+}
+
+/// Puts the backup's state into this store, which must be empty, and marks it as restored. [`check`] the
+/// backup first: one that is found to be damaged later leaves a part of it there. Returns the number of rows.
+pub fn restore_into(kv: &dyn Kv, backup: &Path) -> Result<u64, ManagerError> {
+    let damaged = |what: String| ManagerError::Backup { path: backup.to_owned(), what };
+    let rows = read_file(backup, |batch| kv.commit(&batch).map_err(|error| error.to_string()));
+    let rows = rows.map_err(damaged)?;
+    mark_as_restored(kv)?;
     Ok(rows)
 }
 
@@ -307,6 +363,78 @@ mod tests {
             all
         };
         assert_eq!(without(&restored), rows(&db));
+    }
+
+    /// The worked example of `docs/format-manager.md`.
+    #[test]
+    fn a_backup_is_as_documented() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = state(&dir.path().join("a.redb"));
+        db.write(|tx| {
+            tx.set(key::meta("next"), &7u64);
+            tx.set(key::block(5), &6u64);
+            Ok(())
+        })
+        .unwrap();
+        let backup = dir.path().join("backup");
+        db.read(|tx| write_file(&backup, tx).map_err(|_| unreachable!())).unwrap();
+        let hex: Vec<String> = fs::read(&backup).unwrap().iter().map(|byte| format!("{byte:02x}")).collect();
+        let document = include_str!("../../../../docs/format-manager.md");
+        let (_, example) = document.split_once("A whole backup, of two rows:\n\n```\n").expect("the example");
+        let (example, _) = example.split_once("```").expect("its end");
+        assert_eq!(example.split_whitespace().collect::<String>(), hex.concat());
+    }
+
+    #[test]
+    fn a_state_moves_to_another_store_and_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = state(&dir.path().join("a.redb"));
+        db.write(|tx| {
+            (0..5_000u64).for_each(|n| tx.set(key::block(n), &n));
+            Ok(())
+        })
+        .unwrap();
+        let [there, back] = ["there", "back"].map(|name| dir.path().join(name));
+        db.read(|tx| write_file(&there, tx).map_err(|_| unreachable!())).unwrap();
+        assert_eq!(check(&there).unwrap(), 5_000);
+        let memory = Arc::new(MemoryKv::new());
+        assert_eq!(restore_into(memory.as_ref(), &there).unwrap(), 5_000);
+        let elsewhere = Db::new(memory);
+        assert_eq!(elsewhere.read(|tx| Ok(tx.number("restored")?)).unwrap(), 1, "compared before it serves");
+        elsewhere.read(|tx| write_file(&back, tx).map_err(|_| unreachable!())).unwrap();
+        let new = dir.path().join("new");
+        restore(&new, &back).unwrap();
+        assert_eq!(rows(&state(&new.join(STATE_FILE))), rows(&elsewhere));
+    }
+
+    #[tokio::test]
+    async fn a_backup_is_read_in_parts_until_another_is_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = Config::new(dir.path(), "");
+        let core = start(Arc::new(MemoryKv::new()), &config, SessionSlots::of(4, 4)).await.unwrap();
+        let ask = |crc, offset, bytes| part(&core, ReadBackup { crc, offset, bytes });
+        assert_eq!(ask(0, 0, 9).await.unwrap_err().reason, Reason::Gone);
+        let made = make(&core).await.unwrap();
+        let mut read = Vec::new();
+        loop {
+            let content = ask(made.crc, read.len() as u64, 100).await.unwrap().content;
+            read.extend_from_slice(&content);
+            if content.len() < 100 {
+                break;
+            }
+        }
+        assert_eq!(read, fs::read(dir.path().join(FILE)).unwrap());
+        assert!(ask(made.crc, u64::MAX, 100).await.unwrap().content.is_empty());
+        let too_many = ask(made.crc, 0, BACKUP_PART_BYTES_MAX + 1).await.unwrap_err();
+        assert_eq!(too_many.reason, Reason::Malformed);
+        core.write(|_, tx| {
+            tx.set(key::block(1), &1u64);
+            Ok(())
+        })
+        .await
+        .unwrap();
+        make(&core).await.unwrap();
+        assert_eq!(ask(made.crc, 0, 9).await.unwrap_err().reason, Reason::Gone);
     }
 
     #[tokio::test]

@@ -232,6 +232,7 @@ async fn handle(
 
         R::Status(_) => Ok(status::status(core).await?.into()),
         R::Backup(_) => Ok(backup::make(core).await?.into()),
+        R::ReadBackup(asked) => Ok(backup::part(core, asked).await?.into()),
         R::FreeUnnamed(_) => done(compare::free_unnamed(core).await),
         R::Jobs(_) => Ok(core.jobs().rows(core.running_ms()).into()),
 

@@ -151,7 +151,7 @@ pub fn need(request: &ControlRequest) -> Need {
         R::VolumeCreate(_) | R::VolumeRemove(_) => Need::of(Right::Admin),
         R::QuotaSet(_) | R::QuotaRemove(_) => Need::of(Right::Admin),
         R::SnapshotRemove(_) | R::SnapshotKeep(_) => Need::of(Right::Admin),
-        R::Backup(_) | R::FreeUnnamed(_) => Need::of(Right::Admin),
+        R::Backup(_) | R::ReadBackup(_) | R::FreeUnnamed(_) => Need::of(Right::Admin),
         R::ReplaceDrive(_) | R::DrainDrive(_) | R::RemoveDrive(_) => Need::of(Right::Admin),
         R::ScrubDrive(_) | R::CalibrateDrive(_) | R::PauseDrive(_) => Need::of(Right::Admin),
         R::KeyRotate(_) | R::Keys(_) | R::RevokeFile(_) | R::RevokeClient(_) => Need::of(Right::Admin),
@@ -322,6 +322,7 @@ mod tests {
         RemoveDrive         admin
         CalibrateDrive      admin
         PauseDrive          admin
+        ReadBackup          admin
         KeyRotate           admin
         Keys                admin
         RevokeFile          admin

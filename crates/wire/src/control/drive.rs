@@ -200,6 +200,7 @@ record! {
 
 record! {
     /// Has the manager write a backup of its state into its own directory; see `docs/format-manager.md`.
+    /// [`ReadBackup`] then reads it.
     pub struct Backup {}
 }
 
@@ -215,6 +216,30 @@ record! {
         /// CRC32C of the backup without its last 4 bytes, which hold this checksum. It distinguishes the
         /// backup from others.
         crc: u32,
+    }
+}
+
+/// Maximum number of bytes of a backup in one [`BackupPart`].
+pub const BACKUP_PART_BYTES_MAX: u32 = 256 << 10;
+
+record! {
+    /// Reads a part of the last backup. Refused with [`Gone`](crate::Reason::Gone) if the manager has another
+    /// one by now, or none: then the backup is made anew.
+    pub struct ReadBackup {
+        /// The backup's checksum; see [`BackupReply::crc`].
+        crc: u32,
+        /// Position of the first byte.
+        offset: u64,
+        /// Number of bytes, at most [`BACKUP_PART_BYTES_MAX`].
+        bytes: u32,
+    }
+}
+
+record! {
+    /// The answer to [`ReadBackup`].
+    pub struct BackupPart {
+        /// The bytes; fewer than were asked for only at the backup's end.
+        content: Vec<u8>,
     }
 }
 

@@ -44,11 +44,11 @@ pub use attributes::{
 };
 pub use batch::{BATCH_ITEMS_MAX, Batch, BatchAnswer, BatchItem, BatchReply};
 pub use drive::{
-    Admission, Backup, BackupReply, CalibrateDrive, CalibrateDriveReply, DrainDrive, DrainDriveReply,
-    DriveRow, DriveState, FileSystem, FreeUnnamed, Heartbeat, HeartbeatReply, JoinDrive, JoinDriveReply,
-    Latency, ManagerRow, MemberRow, NamesState, PAUSE_MS_MAX, PauseDrive, ProcessMark, RemoveDrive,
-    ReplaceDrive, ReplaceDriveReply, SISTERS_MAX, ScrubDrive, ScrubDriveReply, SisterRow, Sisters,
-    SistersReply, StateMark, Status, StatusReply,
+    Admission, BACKUP_PART_BYTES_MAX, Backup, BackupPart, BackupReply, CalibrateDrive, CalibrateDriveReply,
+    DrainDrive, DrainDriveReply, DriveRow, DriveState, FileSystem, FreeUnnamed, Heartbeat, HeartbeatReply,
+    JoinDrive, JoinDriveReply, Latency, ManagerRow, MemberRow, NamesState, PAUSE_MS_MAX, PauseDrive,
+    ProcessMark, ReadBackup, RemoveDrive, ReplaceDrive, ReplaceDriveReply, SISTERS_MAX, ScrubDrive,
+    ScrubDriveReply, SisterRow, Sisters, SistersReply, StateMark, Status, StatusReply,
 };
 pub use file::{
     Access, Allocate, AllocateAct, Backing, BeginHeal, ByteRange, ColumnRow, Commit, CreateUnnamed, Cut,
@@ -323,6 +323,8 @@ message_set! {
         AddManager(AddManager) = 0x0280,
         /// Take a lost manager out of the cluster: Done.
         RemoveManager(RemoveManager) = 0x0281,
+        /// Read a part of the last backup: BackupPart.
+        ReadBackup(ReadBackup) = 0x0290,
     }
 }
 
@@ -419,6 +421,8 @@ message_set! {
         Tokens(TokensReply) = 0x8272,
         /// The host is one of the managers.
         ManagerAdded(ManagerAdded) = 0x8280,
+        /// A part of the backup.
+        BackupPart(BackupPart) = 0x8290,
         /// A refusal of any request.
         Refused(Refusal) = 0x82ff,
     }

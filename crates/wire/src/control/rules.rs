@@ -103,7 +103,7 @@ impl ControlRequest {
             R::Allocate(_) => CLIENT.in_batch().waits(),
 
             R::Status(_) => CLIENT.always(),
-            R::Backup(_) => CLIENT.always(),
+            R::Backup(_) | R::ReadBackup(_) => CLIENT.always(),
             R::FreeUnnamed(_) => CLIENT,
             R::Jobs(_) => CLIENT.always(),
 
