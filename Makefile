@@ -5,7 +5,7 @@ export RUST_BACKTRACE ?= 1
 # Where cargo puts what it builds.
 TARGET_DIR = $(shell $(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
 
-.PHONY: lab posix posix-suites mount-trees mount-files mount-soak mount-fsx mount-peers setup-mount andrew demo test quick python wheel cases setup setup-python setup-full store-full store-model index-memory many-files build format lint docs units fuzz-smoke kill-loop rounds three-hosts three-managers send-ways perf soak clean
+.PHONY: lab posix posix-suites mount-trees mount-files mount-soak mount-fsx mount-peers setup-mount andrew demo test quick python wheel cases setup setup-etcd setup-python setup-full store-full store-model index-memory many-files build format lint docs units fuzz-smoke kill-loop rounds three-hosts three-managers send-ways perf soak clean
 
 ## A whole cluster on this machine: files in and out, a drive killed, read degraded, rebuilt, compared.
 demo: build
@@ -15,13 +15,19 @@ demo: build
 test: setup format lint docs units python fuzz-smoke
 
 ## While working: all but the slow tests (real processes, the store's storms), in a few minutes.
-quick: setup format lint
+quick: setup setup-etcd format lint
 	$(CARGO) test --workspace --exclude braid-store --exclude braid-cli --exclude braid-lab --locked
 	$(CARGO) test -p braid-store -p braid-cli -p braid-lab --lib --bins --locked
 
-# A C linker is all that a fresh Debian machine with Rust may lack.
+# What a fresh Debian machine with Rust may lack: a C linker, and the protobuf compiler for etcd's client.
 setup:
-	@command -v cc >/dev/null || { apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev; }
+	@{ command -v cc && command -v protoc && test -f /usr/include/google/protobuf/api.proto; } >/dev/null || \
+	{ apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev protobuf-compiler libprotobuf-dev; }
+
+# The etcd on which the tests of several managers run.
+setup-etcd:
+	@{ command -v etcd && command -v etcdctl; } >/dev/null || \
+	{ apt-get update && apt-get install -y --no-install-recommends etcd-server etcd-client; }
 
 # The binary without debug sections; these are beside it, in braid.debug, where debuggers and backtraces find
 # them.
@@ -43,7 +49,7 @@ lint:
 docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
-units: posix-suites
+units: posix-suites setup-etcd
 	BRAID_POSIX_SUITES="$(TARGET_DIR)/posix" BRAID_STORE_MODEL_SECONDS=$${BRAID_STORE_MODEL_SECONDS:-20} \
 	tools/test-lanes.sh $(CARGO)
 

@@ -26,7 +26,7 @@ const SYNC_EVERY: Duration = Duration::from_secs(1);
 /// Maximum bytes of changes between two syncs: redb reuses no space meanwhile.
 const UNSYNCED_MAX: usize = 32 << 20;
 
-/// The copy.
+/// The copy of a state.
 pub(super) struct Cache {
     dir: PathBuf,
     store: RwLock<Arc<EmbeddedKv>>,
@@ -65,7 +65,7 @@ impl Cache {
         &self.dir
     }
 
-    /// Which state it is a copy of; 0: of none yet.
+    /// Identity of the state that it is a copy of; 0: of none yet.
     pub(super) fn identity(&self) -> u128 {
         self.applied().identity
     }

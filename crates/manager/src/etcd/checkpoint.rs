@@ -43,7 +43,9 @@ pub(super) fn cut<E: From<KvError>>(
     let end = [u8::MAX; 64];
     let mut from = Vec::new();
     let mut rows: Vec<Pair> = Vec::new();
-    let (mut size, mut chunks, mut bytes) = (0, 0, 0);
+    let mut size = 0;
+    let mut chunks = 0;
+    let mut bytes = 0;
     let mut flush = |rows: &mut Vec<Pair>| -> Result<(), E> {
         let chunk = encode_chunk(chunks, rows);
         bytes += u64::try_from(chunk.len()).unwrap_or_default();
@@ -75,14 +77,15 @@ pub(super) fn cut<E: From<KvError>>(
 /// Writes a checkpoint of the copy as it is now, and deletes what it takes the place of.
 pub(super) async fn write(pen: &Pen, cache: &Arc<Cache>) -> Result<HeadRecord, EtcdError> {
     let runtime = Handle::current();
-    let (pen_, cache) = (pen.clone(), Arc::clone(cache));
+    let cache = Arc::clone(cache);
+    let own = pen.clone();
     let cut_and_put = move || -> Result<HeadRecord, EtcdError> {
         let (snapshot, place) = cache.at()?;
-        let writer = pen_.tenure.number();
-        let names = &pen_.link.names;
+        let writer = own.tenure.number();
+        let names = &own.link.names;
         let (chunks, bytes) = cut(snapshot.as_ref(), |number, chunk| {
             let put = TxnOp::put(names.chunk(place.index, writer, number), chunk, None);
-            runtime.block_on(pen_.again(vec![put]))
+            runtime.block_on(own.again(vec![put]))
         })?;
         Ok(HeadRecord { index: place.index, sum: place.sum, writer, chunks, bytes })
     };

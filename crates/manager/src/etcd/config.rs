@@ -7,12 +7,12 @@ use etcd_client::{Certificate, Identity, TlsOptions};
 
 use super::error::EtcdError;
 
-/// What begins the text of a state in etcd.
+/// Beginning of the text of a state in etcd.
 const SCHEME: &str = "etcd://";
 /// The keys of a cluster begin with this.
 const PREFIX: &str = "/braid/";
 
-/// Where etcd is, and how it is trusted.
+/// The place of etcd, and the means to trust it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EtcdConfig {
     /// Addresses of etcd's members for clients, `host:port`.

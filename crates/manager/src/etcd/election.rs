@@ -59,7 +59,7 @@ pub(super) struct Tenure {
     /// Revision at which the leader's key was made: no other tenure has the same.
     pub(super) revision: i64,
     lease: Arc<Lease>,
-    /// Why it was ended before its lease.
+    /// Reason for which it has ended.
     ended: OnceLock<String>,
 }
 

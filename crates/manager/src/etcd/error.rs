@@ -19,16 +19,17 @@ pub enum EtcdError {
     )]
     Silent {
         state: String,
-        /// What the last member that was asked did.
+        /// Fault of the last member that was asked.
         what: String,
     },
     /// Etcd's certificate is not of the CA that the manager was told.
     #[error(
-        "{state} cannot be trusted: {what}. Its certificate must be of the CA in --etcd-ca and name the host that is connected to"
+        "{state} cannot be trusted: {what}. Its certificate must be of the CA in --etcd-ca and name the host that is connected to; if it asks for the manager's, that \
+         must be of the CA that etcd trusts (--etcd-certificate, --etcd-key)"
     )]
     Untrusted {
         state: String,
-        /// What the check of the certificate said.
+        /// Words of the check of the certificate.
         what: String,
     },
     /// Etcd has no space left, and takes no writes until somebody acts.
@@ -42,7 +43,7 @@ pub enum EtcdError {
     #[error("{state} refuses: {what}")]
     Refused {
         state: String,
-        /// What etcd said.
+        /// The words of etcd.
         what: String,
     },
     /// This manager's time as the leader is over.

@@ -42,7 +42,8 @@ impl OwnKey {
         if self.written.as_ref().is_some_and(|(said, when)| *said == self.record || when.elapsed() < EVERY) {
             return;
         }
-        let (key, value) = (link.names.fellow(&self.record.address), encode(&self.record));
+        let key = link.names.fellow(&self.record.address);
+        let value = encode(&self.record);
         let options = PutOptions::new().with_lease(lease.id);
         let ask = |mut member: Member| async move { member.kv.put(key, value, Some(options)).await };
         match link.once(ATTEMPT, ask).await {

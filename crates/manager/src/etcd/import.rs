@@ -29,7 +29,8 @@ pub async fn import(config: &EtcdConfig, kv: Arc<dyn Kv>) -> Result<(), EtcdErro
     let state = encode(&StateRecord { identity });
     let writer = u64::from_le_bytes(random());
     let runtime = Handle::current();
-    let (to, own) = (Arc::clone(&link), state.clone());
+    let to = Arc::clone(&link);
+    let own = state.clone();
     let cutting = tokio::task::spawn_blocking(move || {
         cut(kv.snapshot()?.as_ref(), |number, chunk| {
             let put = TxnOp::put(to.names.chunk(1, writer, number), chunk, None);

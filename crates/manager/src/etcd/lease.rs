@@ -26,10 +26,10 @@ const RENEWED: Duration = Duration::from_millis(1000);
 /// The manager takes its lease to be shorter than etcd does, as their clocks may not run alike.
 const MARGIN: Duration = Duration::from_millis(500);
 
-/// A lease.
+/// A lease in etcd.
 pub(super) struct Lease {
     pub(super) id: i64,
-    /// When it ends, in milliseconds since boot.
+    /// Moment at which it ends, in milliseconds since boot.
     until_ms: AtomicU64,
 }
 

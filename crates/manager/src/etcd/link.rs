@@ -81,7 +81,7 @@ impl Link {
         Ok(Link { members, current, names: Names::new(&config.prefix), state: config.shown() })
     }
 
-    /// The members.
+    /// The members of etcd.
     pub(super) fn members(&self) -> &[Member] {
         &self.members
     }
@@ -160,7 +160,7 @@ impl Link {
     }
 }
 
-/// What became of a request that failed.
+/// The fate of a request that failed.
 fn trouble(endpoint: &str, error: &Error) -> Trouble {
     /// Codes of gRPC with which etcd refuses for good.
     const REFUSED: [i32; 8] = [3, 5, 6, 7, 9, 11, 12, 16];

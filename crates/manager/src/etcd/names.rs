@@ -12,7 +12,7 @@ impl Names {
         Names { prefix: prefix.to_owned() }
     }
 
-    /// What tells this state from others.
+    /// The mark that tells this state from others.
     pub(super) fn state(&self) -> String {
         format!("{}state", self.prefix)
     }
@@ -52,7 +52,7 @@ impl Names {
         format!("{}part/{index:016x}/{leader:016x}/{number:08x}", self.prefix)
     }
 
-    /// What the keys of a checkpoint's chunks begin with.
+    /// Beginning of the keys of a checkpoint's chunks begin with.
     pub(super) fn checkpoint(&self, index: u64, writer: u64) -> String {
         format!("{}checkpoint/{index:016x}-{writer:016x}/", self.prefix)
     }
@@ -62,7 +62,7 @@ impl Names {
         format!("{}{number:08x}", self.checkpoint(index, writer))
     }
 
-    /// What the keys of all checkpoints begin with.
+    /// Beginning of the keys of all checkpoints begin with.
     pub(super) fn checkpoints(&self) -> String {
         format!("{}checkpoint/", self.prefix)
     }
@@ -72,7 +72,7 @@ impl Names {
         format!("{}managers/{address}", self.prefix)
     }
 
-    /// What the keys of all managers begin with.
+    /// Beginning of the keys of all managers begin with.
     pub(super) fn fellows(&self) -> String {
         format!("{}managers/", self.prefix)
     }

@@ -25,7 +25,7 @@ const RECORDS: i64 = 16;
 /// Number of looks within which a checkpoint is read that others replace meanwhile.
 const CHECKPOINT_TRIES: u32 = 8;
 
-/// What etcd has at one moment.
+/// The keys of etcd at one moment.
 pub(super) struct View {
     pub(super) leader: Option<Leader>,
     head: Option<HeadRecord>,
@@ -33,7 +33,7 @@ pub(super) struct View {
     records: Vec<KeyValue>,
 }
 
-/// What became of a copy after one look.
+/// State of a copy after one look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Followed {
     /// It has all that the look has shown.

@@ -53,7 +53,7 @@ enum Turn {
     Over(String),
 }
 
-/// What all turns share.
+/// The things that all turns share.
 struct Node {
     config: Config,
     link: Arc<Link>,
@@ -143,7 +143,8 @@ impl Node {
             };
             self.key.forget();
             let mut keeping = JoinSet::new();
-            let (kept, link) = (Arc::clone(&lease), Arc::clone(&self.link));
+            let kept = Arc::clone(&lease);
+            let link = Arc::clone(&self.link);
             keeping.spawn(async move { kept.keep(&link).await });
             let turn = self.turn(&lease, shutdown.as_mut()).await;
             keeping.shutdown().await;
@@ -230,7 +231,10 @@ impl Node {
         if let Err(error) = write_tokens(&self.config.dir, &ready) {
             tracing::warn!(%error, "the files of the tokens cannot be written");
         }
-        self.ready.take().map(|sender| sender.send(ready));
+        if let Some(waits) = self.ready.take() {
+            // Who started this manager may not listen any more.
+            let _ = waits.send(ready);
+        }
         Ok(true)
     }
 
@@ -289,11 +293,11 @@ impl Node {
         if stopped.is_none() {
             store_time(&core).await;
         }
-        // What is under way must not take the copy for the leader's after this.
-        let over = tenure.end("the manager has stopped");
+        // What is still under way changes nothing more.
+        tenure.end("the manager has stopped");
         drop(core);
         if timeout(CLOSE_WAIT, closed).await.is_err() {
-            return Err(EtcdError::Deposed(format!("{over}; and a transaction takes too long to end")).into());
+            tracing::warn!("a transaction of the former leader takes long to end: it will be refused");
         }
         Ok(stopped.map_or(Turn::Stopped, Turn::Over))
     }

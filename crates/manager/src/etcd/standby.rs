@@ -24,15 +24,15 @@ use crate::start::{Ready, ready_of};
 /// Pause after connections could not be taken.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What a manager that stands by proves itself with.
+/// The means by which a manager that stands by proves itself.
 pub(super) struct Proof {
     cluster: ClusterId,
     trust: Trust,
 }
 
 impl Proof {
-    /// What the copy of the state has for it, and what the manager's starter is told; `None` if the state is
-    /// still empty.
+    /// The means that the copy of the state has for it, and the word for the manager's starter; `None` if the
+    /// state is still empty.
     pub(super) async fn of(
         cache: &Arc<Cache>,
         address: &str,
@@ -52,7 +52,7 @@ impl Proof {
     }
 }
 
-/// What the sessions of a manager that stands by are told.
+/// Facts for the sessions of a manager that stands by.
 #[derive(Default)]
 pub(super) struct Known {
     proof: Mutex<Option<Arc<Proof>>>,
@@ -85,17 +85,11 @@ impl Known {
 pub(super) async fn turn_away(listener: Arc<Listener>, known: Arc<Known>) {
     let mut sessions = JoinSet::new();
     loop {
-        let renewed = async {
-            match known.proof() {
-                Some(proof) => proof.trust.keep_renewed().await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
-            () = renewed => {} // it never ends
             accepted = listener.accept() => match accepted {
                 // Without a state there is nothing to prove this manager with: who asks tries again.
                 Ok(stream) => if let Some(proof) = known.proof() {
+                    proof.trust.renew_if_due();
                     sessions.spawn(refuse(Arc::clone(&known), proof, stream));
                 },
                 Err(error) => {

@@ -4,6 +4,7 @@ mod faults;
 mod leaders;
 mod log;
 mod proxy;
+mod tls;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -58,7 +59,8 @@ impl Node {
         let lease = answer("etcd gives a lease", async || Lease::grant(&self.link).await.ok()).await;
         let lease = Arc::new(lease);
         let mut keeping = JoinSet::new();
-        let (kept, link) = (Arc::clone(&lease), Arc::clone(&self.link));
+        let kept = Arc::clone(&lease);
+        let link = Arc::clone(&self.link);
         keeping.spawn(async move { kept.keep(&link).await });
         let me = LeaderRecord { address: "a:1".to_owned(), name: "a".to_owned() };
         let elected = async || campaign(&self.link, &lease, &me).await.ok().flatten();

@@ -50,7 +50,7 @@ record! {
         index: u64,
         /// Sum of that record.
         sum: u128,
-        /// What tells its chunks from those of others for the same index.
+        /// Number that tells its chunks from those of others for the same index.
         writer: u64,
         chunks: u32,
         /// Bytes of all chunks.
@@ -76,13 +76,13 @@ record! {
     }
 }
 record! {
-    /// What tells this state from all others.
+    /// The mark that tells this state from all others.
     pub struct StateRecord {
         identity: u128,
     }
 }
 record! {
-    /// What a manager's own copy of the state has: which state, and how far.
+    /// The state that a manager's own copy is of, and how far it has come.
     pub struct AppliedRecord {
         identity: u128,
         index: u64,

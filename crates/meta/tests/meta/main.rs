@@ -5,6 +5,7 @@ mod doors;
 mod format;
 mod layouts;
 mod links;
+mod log;
 mod names;
 mod quotas;
 mod snapshots;

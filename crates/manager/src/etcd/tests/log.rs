@@ -14,15 +14,15 @@ use crate::etcd::reader::catch_up;
 /// Points of a commit at which a leader dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Dies {
-    WithAPart,
-    WithAllParts,
-    WithTheRecord,
+    InTheParts,
+    AfterThem,
+    AfterTheRecord,
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_dies_within_a_commit_leaves_all_of_it_or_nothing() {
     let etcd = Etcd::start(1);
-    for dies in [Dies::WithAPart, Dies::WithAllParts, Dies::WithTheRecord] {
+    for dies in [Dies::InTheParts, Dies::AfterThem, Dies::AfterTheRecord] {
         let dirs = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
         let dying = Node::new(&etcd.state(), dirs[0].path()).await;
         let leading = dying.lead().await;
@@ -31,11 +31,11 @@ async fn a_leader_that_dies_within_a_commit_leaves_all_of_it_or_nothing() {
         let record = cut(dying.cache.place(), leading.pen.tenure.number(), &batch, 1000);
         assert!(record.parts.len() > 2);
         let mut some = record.clone();
-        if dies == Dies::WithAPart {
+        if dies == Dies::InTheParts {
             some.parts.truncate(1);
         }
         write_parts(&leading.pen, &some).await.expect("written");
-        if dies == Dies::WithTheRecord {
+        if dies == Dies::AfterTheRecord {
             let key = leading.pen.link.names.record(record.after.index);
             leading.pen.make(&key, &record.last).await.expect("written");
         }
@@ -45,7 +45,7 @@ async fn a_leader_that_dies_within_a_commit_leaves_all_of_it_or_nothing() {
         let leading = next.lead().await;
         let there = leading.with(|kv| kv.snapshot().unwrap().get(b"b").unwrap()).await;
         let is_whole = there.is_some_and(|value| value == vec![dies as u8; 3000]);
-        assert_eq!(is_whole, dies == Dies::WithTheRecord, "{dies:?}");
+        assert_eq!(is_whole, dies == Dies::AfterTheRecord, "{dies:?}");
         leading.with(|kv| kv.commit(&set(&["c"], b"1"))).await.expect("stored");
         let parts = etcd.ctl(&["get", "/braid/part/", "--prefix", "--keys-only"]);
         let left = parts.split_whitespace().count();

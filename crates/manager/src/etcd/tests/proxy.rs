@@ -8,11 +8,11 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// What happens to bytes.
+/// The fate of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Fate {
-    /// They pass.
+    /// All bytes pass.
     Pass,
     /// Requests pass, answers are lost.
     LoseAnswers,
@@ -20,7 +20,7 @@ pub(super) enum Fate {
     LoseAll,
 }
 
-/// A proxy.
+/// A proxy before one member.
 pub(super) struct Proxy {
     pub(super) endpoint: String,
     fate: Arc<AtomicU8>,
@@ -33,7 +33,8 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound").to_string();
         let fate = Arc::new(AtomicU8::new(Fate::Pass as u8));
-        let (to, decided) = (endpoint.to_owned(), Arc::clone(&fate));
+        let to = endpoint.to_owned();
+        let decided = Arc::clone(&fate);
         let mut task = JoinSet::new();
         task.spawn(async move {
             let mut connections = JoinSet::new();
