@@ -108,7 +108,8 @@ rounds: setup
 	BRAID_ROUNDS=$(or $(ROUNDS),1000) BRAID_ROUNDS_SEED=$(or $(SEED),1) \
 	$(CARGO) test --locked -p braid-cli --test e2e -- --nocapture rounds::no_
 
-## By hand, as root: the three managers of docs/operations.md in four network namespaces; a host and then all are lost.
+## By hand, as root: the three managers of docs/operations.md in four network namespaces; first one is lost,
+## then all.
 three-managers: build
 	tests/three-managers.sh
 

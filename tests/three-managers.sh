@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# "Three managers" of docs/operations.md, in four network namespaces on this machine (root; iproute2, etcd-server,
-# etcd-client). Hosts a, b, c, d have 10.78.0.1-4 on one bridge; a begins, b and c join, each host runs a drive.
-# Host a dies, manager and all: files are read and written. d takes its place. Then all managers' hosts die, and a
-# snapshot begins the cluster anew on a; all files compare.
+# "Three managers" of docs/operations.md, in four network namespaces on this machine (root; iproute2,
+# etcd-server, etcd-client). Hosts a, b, c, d have 10.78.0.1-4 on one bridge; a begins, b and c join, each
+# host runs a drive. Host a dies, manager and all: files are read and written. d takes its place. Then all
+# managers' hosts die, and a snapshot begins the cluster anew on a; all files compare.
 #
 # usage: tests/three-managers.sh [BRAID_BINARY]      exit 0 only if every comparison held
 set -euo pipefail

@@ -55,7 +55,7 @@ impl Host {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// What `braid cluster init` has printed.
+    /// The output of `braid cluster init` so far.
     fn printed(&self) -> String {
         fs::read_to_string(self.log.with_extension("out")).unwrap_or_default()
     }
@@ -305,7 +305,10 @@ fn an_etcd_that_is_out_of_space_takes_changes_again() {
     let etcdctl = |words: &[&str], value: &[u8]| {
         let tls = a.dir.join("etcd-tls");
         let mut command = Command::new("etcdctl");
-        command.env("ETCDCTL_API", "3").arg(format!("--endpoints=https://{}:{}", a.ip, a.port + 1)).args(words);
+        command
+            .env("ETCDCTL_API", "3")
+            .arg(format!("--endpoints=https://{}:{}", a.ip, a.port + 1))
+            .args(words);
         for (flag, file) in [("--cacert", "ca.pem"), ("--cert", "client.pem"), ("--key", "client.pem")] {
             command.arg(flag).arg(tls.join(file));
         }

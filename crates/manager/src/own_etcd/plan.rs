@@ -20,11 +20,11 @@ pub(crate) struct Member {
     pub(crate) client: String,
     /// True if it only follows: it has no vote yet.
     pub(crate) learns: bool,
-    /// What it says of itself; `None`: it does not answer.
+    /// State that it tells of itself; `None`: it does not answer.
     pub(crate) state: Option<State>,
 }
 
-/// What a member says of itself.
+/// State of a member, by its own word.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct State {
     /// Member that leads, as this one knows.
@@ -63,7 +63,7 @@ fn host_of(address: &str) -> &str {
     address.rsplit_once(':').map_or(address, |(host, _)| host)
 }
 
-/// What is to be done for a host that becomes a manager.
+/// The decision on a host that becomes a manager.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Add {
     /// It becomes a new member.
@@ -160,9 +160,9 @@ pub(crate) enum Step {
     Disarm(u64),
 }
 
-/// The upkeep that is due: all of it if members are out of space (`full`), which makes every one refuse changes;
-/// else one member at most whose database is mostly free space and more than half of `quota_bytes`. Members
-/// that follow come first, the one that leads last: its turn costs the cluster a moment.
+/// The upkeep that is due: all of it if members are out of space (`full`), which makes every one refuse
+/// changes; else one member at most whose database is mostly free space and more than half of `quota_bytes`.
+/// Members that follow come first, the one that leads last: its turn costs the cluster a moment.
 pub(crate) fn upkeep(members: &[Member], full: &[u64], quota_bytes: u64) -> Vec<Step> {
     let mut answer: Vec<&Member> = members.iter().filter(|member| member.state.is_some()).collect();
     answer.sort_by_key(|member| (member.leads(), member.id));

@@ -117,7 +117,7 @@ fn keep(program: &Path, flags: &[String], stopped: &Receiver<()>, last: &Last) {
     }
 }
 
-/// What to do about an end that no further start mends.
+/// The remedy for an end that no further start mends.
 fn remedy(why: &str) -> Option<&'static str> {
     let table = [
         (
@@ -225,12 +225,13 @@ fn pass(log: ChildStderr, last: &Last) {
     }
 }
 
-/// What was passed on lately, and when.
+/// Lines that were passed on lately, and when.
 #[derive(Default)]
 struct Said(BTreeMap<String, Instant>);
 
 impl Said {
-    /// The weight of a line now: one that was passed on a minute ago or less is for those who look for details.
+    /// The weight of a line now: one that was passed on a minute ago or less is for those who look for
+    /// details.
     fn weigh(&mut self, weight: Weight, text: &str, now: Instant) -> Weight {
         if weight == Weight::Debug {
             return weight;
