@@ -5,7 +5,7 @@ export RUST_BACKTRACE ?= 1
 # Where cargo puts what it builds.
 TARGET_DIR = $(shell $(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
 
-.PHONY: lab posix posix-suites mount-trees mount-files mount-soak mount-fsx mount-peers setup-mount andrew demo test quick python wheel cases setup setup-etcd setup-python setup-full store-full store-model index-memory many-files build format lint docs units fuzz-smoke kill-loop rounds three-hosts upgrade send-ways perf soak clean
+.PHONY: lab posix posix-suites mount-trees mount-files mount-soak mount-fsx mount-peers setup-mount andrew demo test quick python wheel cases setup setup-etcd setup-python setup-full store-full store-model index-memory many-files build format lint docs units fuzz-smoke kill-loop rounds three-hosts three-managers upgrade send-ways perf soak clean
 
 ## A whole cluster on this machine: files in and out, a drive killed, read degraded, rebuilt, compared.
 demo: build
@@ -107,6 +107,11 @@ kill-loop: build
 rounds: setup
 	BRAID_ROUNDS=$(or $(ROUNDS),1000) BRAID_ROUNDS_SEED=$(or $(SEED),1) \
 	$(CARGO) test --locked -p braid-cli --test e2e -- --nocapture rounds::no_
+
+## By hand, as root: the three managers of docs/operations.md in four network namespaces; first one is lost,
+## then all.
+three-managers: build
+	tests/three-managers.sh
 
 ## By hand, as root: the three hosts of docs/operations.md in three network namespaces.
 three-hosts: build

@@ -64,7 +64,7 @@ const SERVING: &[Serving] = &[
     },
 ];
 
-/// What a manager's directory is to remember of a start that no file and no flag of `manager serve` describes.
+/// The memory of a manager's start that no file and no flag of `manager serve` describes.
 pub(crate) fn told_of_manager(dir: &Path, listen: &str, advertise: Option<&str>) -> Result<Told, Failure> {
     let remembers = SERVING.first().map_or(&[] as &[&str], |serving| serving.remembers);
     let mut told = Told::read(dir, remembers)?;

@@ -3,9 +3,9 @@
 //! The CA is a key of Ed25519 and a certificate that it signed itself. Peers know it by the SHA-256 of that
 //! certificate ([`Authority::pin`]) and by nothing else, so it carries no name and never expires. A manager's
 //! certificate lasts [`CERTIFICATE_S`], with a key of its own that is never stored; a new one is made when
-//! half of that time is over ([`is_due`]). The etcd that holds the managers' state has certificates of the same
-//! CA, one for each use ([`EtcdUse`]), so that none of them passes for another. Nothing here reads a clock: the
-//! time is handed in, in seconds since 1970.
+//! half of that time is over ([`is_due`]). The etcd that holds the managers' state has certificates of the
+//! same CA, one for each use ([`EtcdUse`]), so that none of them passes for another. Nothing here reads a
+//! clock: the time is handed in, in seconds since 1970.
 
 use std::fmt;
 use std::time::Duration;
@@ -42,9 +42,9 @@ pub struct Authority {
 #[error("the certificate authority on record cannot be used: {0}")]
 pub struct BadAuthority(String);
 
-/// Time for which a certificate of etcd is valid, in seconds: ten years. The host makes it anew at each start,
-/// and each day. It has the CA's key itself, so a shorter time would protect nothing; and etcd must start after
-/// any time for which all managers were switched off.
+/// Time for which a certificate of etcd is valid, in seconds: ten years. The host makes it anew at each
+/// start, and each day. It has the CA's key itself, so a shorter time would protect nothing; and etcd must
+/// start after any time for which all managers were switched off.
 pub const ETCD_CERTIFICATE_S: u64 = 3650 * 24 * 3600;
 /// Time before now from which a certificate of etcd is valid: etcd tolerates no difference of clocks.
 const ETCD_BEFORE_S: u64 = 24 * 3600;
@@ -64,13 +64,13 @@ pub enum EtcdUse {
 }
 
 impl EtcdUse {
-    /// All uses.
+    /// All uses, each once.
     pub const ALL: [EtcdUse; 3] = [EtcdUse::Peer, EtcdUse::Server, EtcdUse::Client];
 }
 
 /// A certificate and its key, as texts in PEM.
 pub struct PemPair {
-    /// The certificate.
+    /// The certificate itself.
     pub certificate: String,
     /// Its secret key, in PKCS #8.
     pub key: String,
@@ -115,8 +115,8 @@ impl Authority {
         pem("CERTIFICATE", &self.certificate)
     }
 
-    /// A certificate of etcd for a host with these names and addresses, valid around `now_s`. Managers' own are
-    /// for no host: etcd compares a name in them with the address that a connection comes from.
+    /// A certificate of etcd for a host with these names and addresses, valid around `now_s`. Managers' own
+    /// are for no host: etcd compares a name in them with the address that a connection comes from.
     pub fn issue_for_etcd(&self, of: EtcdUse, hosts: &[String], now_s: u64) -> Result<PemPair, BadAuthority> {
         let bad = |error: rcgen::Error| BadAuthority(error.to_string());
         let pair = KeyPair::generate_for(&PKCS_ED25519).map_err(bad)?;

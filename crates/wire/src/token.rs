@@ -1,10 +1,10 @@
 //! Tokens: how clients and drives prove to the manager that they belong to the cluster.
 //!
-//! A token is text: `braid1.ROLE.CA.ID.SECRET.EXPIRY`. ROLE is `admin`, `client`, `drive` or `manager`; CA 64 hex
-//! digits, the [`Pin`] by which the manager is known before anything is sent to it; ID 16 and SECRET 64 hex
-//! digits; EXPIRY a decimal number, the seconds since 1970 at which the token ends, 0 for never. The manager
-//! goes by its own record of the token: role and expiry stand in the text for people, and for programs that
-//! are to refuse a wrong one early.
+//! A token is text: `braid1.ROLE.CA.ID.SECRET.EXPIRY`. ROLE is `admin`, `client`, `drive` or `manager`; CA 64
+//! hex digits, the [`Pin`] by which the manager is known before anything is sent to it; ID 16 and SECRET 64
+//! hex digits; EXPIRY a decimal number, the seconds since 1970 at which the token ends, 0 for never. The
+//! manager goes by its own record of the token: role and expiry stand in the text for people, and for
+//! programs that are to refuse a wrong one early.
 //!
 //! The secret crosses the wire once, within TLS: when the token is made, by the client that asks for it. From
 //! then on each side proves that it knows it by an HMAC over both sides' nonces.

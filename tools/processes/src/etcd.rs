@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use crate::signal;
@@ -16,6 +16,16 @@ pub struct Etcd {
     dir: PathBuf,
     members: Vec<Member>,
     options: Vec<String>,
+    /// With TLS, or without, to clients.
+    scheme: &'static str,
+}
+
+/// Files, in PEM, of an etcd that speaks TLS with its clients and asks for their certificates.
+#[derive(Debug, Clone, Copy)]
+pub struct Tls<'a> {
+    pub ca: &'a Path,
+    pub certificate: &'a Path,
+    pub key: &'a Path,
 }
 
 #[derive(Debug)]
@@ -39,14 +49,33 @@ impl Etcd {
     /// # Panics
     /// Etcd is not installed.
     pub fn start_with(members: usize, options: &[&str]) -> Etcd {
+        let options = options.iter().map(|option| (*option).to_owned()).collect();
+        Etcd::launch(members, options, "http")
+    }
+
+    /// Starts a member that speaks TLS.
+    ///
+    /// # Panics
+    /// Etcd is not installed.
+    pub fn start_secured(tls: Tls<'_>) -> Etcd {
+        let file = |flag: &str, path: &Path| format!("--{flag}={}", path.display());
+        let options = vec![
+            file("trusted-ca-file", tls.ca),
+            file("cert-file", tls.certificate),
+            file("key-file", tls.key),
+            "--client-cert-auth".to_owned(),
+        ];
+        Etcd::launch(1, options, "https")
+    }
+
+    fn launch(members: usize, options: Vec<String>, scheme: &'static str) -> Etcd {
         // Held together, so that all are different.
         let held: Vec<TcpListener> =
             (0..2 * members).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
         let ports: Vec<u16> = held.iter().map(|held| held.local_addr().expect("bound").port()).collect();
         let members =
             ports.chunks(2).map(|ports| Member { client: ports[0], peer: ports[1], process: None }).collect();
-        let options = options.iter().map(|option| (*option).to_owned()).collect();
-        let mut etcd = Etcd { dir: place(ports[0]), members, options };
+        let mut etcd = Etcd { dir: place(ports[0]), members, options, scheme };
         drop(held);
         for number in 0..etcd.members.len() {
             etcd.run(number);
@@ -75,6 +104,7 @@ impl Etcd {
     /// Starts a member that was killed.
     pub fn run(&mut self, number: usize) {
         let url = |port: u16| format!("http://127.0.0.1:{port}");
+        let at = format!("{}://127.0.0.1:{}", self.scheme, self.members[number].client);
         let all: Vec<String> =
             self.members.iter().enumerate().map(|(at, of)| format!("m{at}={}", url(of.peer))).collect();
         let member = &self.members[number];
@@ -82,12 +112,7 @@ impl Etcd {
         let process = Command::new("etcd")
             .args(["--name", &format!("m{number}"), "--data-dir"])
             .arg(self.dir.join(format!("m{number}")))
-            .args([
-                "--listen-client-urls",
-                &url(member.client),
-                "--advertise-client-urls",
-                &url(member.client),
-            ])
+            .args(["--listen-client-urls", &at, "--advertise-client-urls", &at])
             .args([
                 "--listen-peer-urls",
                 &url(member.peer),

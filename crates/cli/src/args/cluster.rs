@@ -23,7 +23,8 @@ pub(crate) enum ClusterCommand {
         braid cluster join braid1.manager... --manager 10.77.0.1:7400 --listen 10.77.0.2:7400 --dir /var/lib/braid/manager"
     )]
     Join(ClusterJoin),
-    /// Begin a cluster anew from a snapshot of its managers' state, and serve its first manager in the foreground
+    /// Begin a cluster anew from a snapshot of its managers' state, and serve its first manager in the
+    /// foreground
     #[command(
         after_help = "For when most managers' disks are lost: see `braid manager replace` for one. Snapshots are made each day on the host whose manager leads, in etcd-snapshots in its directory. No other manager of the old cluster may run. The restored state is compared with what the drives hold before anything is answered, as after `braid manager restore`; then other hosts join anew, with `braid token new NAME --role manager`.\n\nExample:\n  \
         braid cluster restore braid-1795929286.snapshot --listen 10.77.0.1:7400 --dir /var/lib/braid/manager"
@@ -88,7 +89,7 @@ pub(crate) struct ClusterRestore {
     pub(crate) host: Hosting,
 }
 
-/// What a host of a manager is told when it becomes one.
+/// Options of a host that becomes one of a manager.
 #[derive(Debug, Args)]
 pub(crate) struct Hosting {
     /// The directory of the manager: empty, or not there yet

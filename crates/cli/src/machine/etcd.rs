@@ -1,7 +1,8 @@
-//! The etcd beside a manager: a member of its own on each manager's host, as a child of the manager's process.
+//! The etcd beside a manager: a member of its own on each manager's host, as a child of the manager's
+//! process.
 //!
-//! What: the operator installs etcd's program and never has to know it. A manager's directory says that it has
-//! one by its file `etcd.toml`, and `braid manager serve` then starts both.
+//! What: the operator installs etcd's program and never has to know it. A manager's directory says that it
+//! has one by its file `etcd.toml`, and `braid manager serve` then starts both.
 //!
 //! How: [`member`] is what is on record, and makes the flags of it; [`certificates`] has etcd's certificates,
 //! which the host makes itself; [`binary`] finds the program; [`supervise`] keeps it running.
@@ -144,7 +145,7 @@ impl Host {
         }
     }
 
-    /// What the manager is told of etcd.
+    /// The etcd beside the manager, as the manager is told of it.
     pub(crate) fn own_etcd(&self) -> OwnEtcd {
         OwnEtcd {
             access: self.access(),

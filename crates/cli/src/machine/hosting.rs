@@ -1,8 +1,9 @@
-//! `braid cluster init`, `join` and `restore`: a directory becomes that of a manager with etcd, and is served.
+//! `braid cluster init`, `join` and `restore`: a directory becomes that of a manager with etcd, and is
+//! served.
 //!
-//! How a host joins: it compares the CA of the manager that it calls with its token's, before it says anything;
-//! that manager adds its etcd without a vote, and answers with the CA and the members; the host makes its own
-//! certificates, and its etcd takes the state over from the others; then it gets its vote.
+//! How a host joins: it compares the CA of the manager that it calls with its token's, before it says
+//! anything; that manager adds its etcd without a vote, and answers with the CA and the members; the host
+//! makes its own certificates, and its etcd takes the state over from the others; then it gets its vote.
 
 use std::fs;
 use std::net::{IpAddr, TcpListener, ToSocketAddrs};
@@ -46,7 +47,7 @@ const TURN: Duration = Duration::from_secs(90);
 const RESTORE: Duration = Duration::from_secs(900);
 /// Time for which a token for a host is valid.
 pub(crate) const TOKEN_S: u64 = 24 * 3600;
-/// What a first start makes in the directory before there is a state.
+/// Names that a first start makes in the directory before there is a state.
 const MADE: &[&str] = &["etcd.toml", "authority.toml", "etcd.lock", "etcd", "etcd-tls"];
 
 /// Runs `braid cluster init`.
@@ -142,7 +143,7 @@ pub(crate) async fn restore(asked: ClusterRestore) -> Result<(), Failure> {
     with_etcd(serve, &told, host, Patience::First(FIRST), async |_: &Ready, _: &str| Ok(())).await
 }
 
-/// What all three begin with.
+/// The common beginning of all three.
 struct Prepared {
     serve: ManagerServe,
     told: Told,

@@ -1,6 +1,7 @@
 //! Several managers with the etcd that braid runs: three hosts are three addresses of this machine.
 
 use std::fs;
+use std::io::Write;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -54,7 +55,7 @@ impl Host {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// What `braid cluster init` has printed.
+    /// The output of `braid cluster init` so far.
     fn printed(&self) -> String {
         fs::read_to_string(self.log.with_extension("out")).unwrap_or_default()
     }
@@ -132,8 +133,14 @@ fn by(host: &Host, words: &[&str]) -> Said {
 
 /// Starts the first manager.
 fn init(place: &Cluster) -> Host {
+    init_with(place, &[])
+}
+
+/// Starts the first manager with more arguments.
+fn init_with(place: &Cluster, more: &[&str]) -> Host {
     let mut first = Host::new(place, "a", "127.0.0.1");
-    let command = first.command(&["init"]);
+    let mut command = first.command(&["init"]);
+    command.args(more);
     first.start(command);
     until("the first manager serves", || first.printed().contains("to start this one again"));
     first
@@ -282,6 +289,46 @@ fn a_restart_needs_one_command_and_a_snapshot_begins_anew() {
     assert!(by(&anew, &["cat", "braid://v/one"]).ok().out == fs::read(one).expect("read"));
     assert!(anew.dir.join("comparison.txt").exists(), "it was compared with the drives");
     drop(drives);
+}
+
+#[test]
+fn an_etcd_that_is_out_of_space_takes_changes_again() {
+    use std::os::unix::fs::PermissionsExt;
+    if !has_etcd() {
+        return;
+    }
+    let place = Cluster::nowhere();
+    let small = place.file("small-etcd");
+    fs::write(&small, "#!/bin/sh\nexec etcd \"$@\" --quota-backend-bytes=8000000\n").expect("written");
+    fs::set_permissions(&small, fs::Permissions::from_mode(0o700)).expect("set");
+    let a = init_with(&place, &["--etcd", small.to_str().expect("text")]);
+    let etcdctl = |words: &[&str], value: &[u8]| {
+        let tls = a.dir.join("etcd-tls");
+        let mut command = Command::new("etcdctl");
+        command
+            .env("ETCDCTL_API", "3")
+            .arg(format!("--endpoints=https://{}:{}", a.ip, a.port + 1))
+            .args(words);
+        for (flag, file) in [("--cacert", "ca.pem"), ("--cert", "client.pem"), ("--key", "client.pem")] {
+            command.arg(flag).arg(tls.join(file));
+        }
+        let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = pipes.spawn().ok()?;
+        child.stdin.take().expect("a pipe").write_all(value).expect("written");
+        Some(String::from_utf8(finish(child).stdout).expect("text"))
+    };
+    let Some(_) = etcdctl(&["version"], b"") else {
+        return not_run("etcdctl is not installed (apt install etcd-client)");
+    };
+    // The same key again and again: what is over can be forgotten.
+    let junk = vec![b'x'; 1_000_000];
+    until("it is out of space", || {
+        etcdctl(&["put", "junk"], &junk);
+        a.log().contains("out of space: room is being made")
+    });
+    until("it has room", || a.log().contains("takes changes again"));
+    until("no alarm is left", || etcdctl(&["alarm", "list"], b"").is_some_and(|list| list.trim().is_empty()));
+    token(&a, "b");
 }
 
 #[test]

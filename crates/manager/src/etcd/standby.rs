@@ -85,17 +85,11 @@ impl Known {
 pub(super) async fn turn_away(listener: Arc<Listener>, known: Arc<Known>) {
     let mut sessions = JoinSet::new();
     loop {
-        let renewed = async {
-            match known.proof() {
-                Some(proof) => proof.trust.keep_renewed().await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
-            () = renewed => {} // it never ends
             accepted = listener.accept() => match accepted {
                 // Without a state there is nothing to prove this manager with: who asks tries again.
                 Ok(stream) => if let Some(proof) = known.proof() {
+                    proof.trust.renew_if_due();
                     sessions.spawn(refuse(Arc::clone(&known), proof, stream));
                 },
                 Err(error) => {

@@ -4,6 +4,7 @@ mod faults;
 mod leaders;
 mod log;
 mod proxy;
+mod tls;
 
 use std::path::Path;
 use std::sync::Arc;

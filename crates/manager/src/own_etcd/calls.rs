@@ -6,8 +6,8 @@ use std::{fs, io};
 
 use braid_wire::{Reason, Refusal};
 use etcd_client::{
-    AlarmAction, AlarmType, Certificate, Client, CompactionOptions, ConnectOptions, GetOptions, Identity,
-    MemberAddOptions, TlsOptions,
+    AlarmAction, AlarmOptions, AlarmType, Certificate, Client, CompactionOptions, ConnectOptions, GetOptions,
+    Identity, MemberAddOptions, TlsOptions,
 };
 use sha2::{Digest, Sha256};
 use tokio::io::AsyncWriteExt;
@@ -164,11 +164,13 @@ pub(crate) async fn alarms(access: &Access) -> Result<Vec<(u64, &'static str)>, 
     within(CALL, "etcd", list).await
 }
 
-/// Ends the alarm of all members that are out of space.
-pub(crate) async fn disarm(access: &Access) -> Result<(), Refusal> {
+/// Ends the alarm of a member that was out of space.
+pub(crate) async fn disarm(access: &Access, member: u64) -> Result<(), Refusal> {
     let (mut client, _) = reach(access).await?;
+    let mut options = AlarmOptions::new();
+    options.with_member(member);
     let disarm = async {
-        let done = client.alarm(AlarmAction::Deactivate, AlarmType::Nospace, None).await;
+        let done = client.alarm(AlarmAction::Deactivate, AlarmType::Nospace, Some(options)).await;
         done.map(drop).map_err(|error| words("etcd", &error))
     };
     within(CALL, "etcd", disarm).await

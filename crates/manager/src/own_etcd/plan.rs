@@ -20,11 +20,11 @@ pub(crate) struct Member {
     pub(crate) client: String,
     /// True if it only follows: it has no vote yet.
     pub(crate) learns: bool,
-    /// What it says of itself; `None`: it does not answer.
+    /// State that it tells of itself; `None`: it does not answer.
     pub(crate) state: Option<State>,
 }
 
-/// What a member says of itself.
+/// State of a member, by its own word.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct State {
     /// Member that leads, as this one knows.
@@ -63,7 +63,7 @@ fn host_of(address: &str) -> &str {
     address.rsplit_once(':').map_or(address, |(host, _)| host)
 }
 
-/// What is to be done for a host that becomes a manager.
+/// The decision on a host that becomes a manager.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Add {
     /// It becomes a new member.
@@ -156,19 +156,20 @@ pub(crate) enum Step {
     Compact,
     /// Have this member give free space of its database back. It answers nothing meanwhile.
     Defragment(u64),
-    /// Have all members take changes again.
-    Disarm,
+    /// End the alarm of this member; without any, all take changes again.
+    Disarm(u64),
 }
 
-/// The upkeep that is due: all of it if some member is out of space, which makes every member refuse changes;
-/// else one member at most whose database is mostly free space and more than half of `quota_bytes`. Members
-/// that follow come first, the one that leads last: its turn costs the cluster a moment.
-pub(crate) fn upkeep(members: &[Member], is_out_of_space: bool, quota_bytes: u64) -> Vec<Step> {
+/// The upkeep that is due: all of it if members are out of space (`full`), which makes every one refuse
+/// changes; else one member at most whose database is mostly free space and more than half of `quota_bytes`.
+/// Members that follow come first, the one that leads last: its turn costs the cluster a moment.
+pub(crate) fn upkeep(members: &[Member], full: &[u64], quota_bytes: u64) -> Vec<Step> {
     let mut answer: Vec<&Member> = members.iter().filter(|member| member.state.is_some()).collect();
     answer.sort_by_key(|member| (member.leads(), member.id));
-    if is_out_of_space {
+    if !full.is_empty() {
         let defragment = answer.iter().map(|member| Step::Defragment(member.id));
-        return std::iter::once(Step::Compact).chain(defragment).chain([Step::Disarm]).collect();
+        let disarm = full.iter().map(|id| Step::Disarm(*id));
+        return std::iter::once(Step::Compact).chain(defragment).chain(disarm).collect();
     }
     let is_due =
         |state: &State| state.database_bytes > quota_bytes / 2 && state.used_bytes < state.database_bytes / 2;
@@ -266,11 +267,11 @@ mod tests {
     #[test]
     fn a_full_database_is_repaired_followers_first_and_then_takes_changes() {
         let mut members = vec![member(1, "a", true), member(2, "b", true), member(3, "c", false)];
-        assert_eq!(upkeep(&members, false, 1000), []);
-        let all = [Step::Compact, Step::Defragment(2), Step::Defragment(1), Step::Disarm];
-        assert_eq!(upkeep(&members, true, 1000), all);
+        assert_eq!(upkeep(&members, &[], 1000), []);
+        let all = [Step::Compact, Step::Defragment(2), Step::Defragment(1), Step::Disarm(2)];
+        assert_eq!(upkeep(&members, &[2], 1000), all);
         members[0].state = Some(State { leader: 1, database_bytes: 600, used_bytes: 200 });
-        assert_eq!(upkeep(&members, false, 1000), [Step::Defragment(1)]);
+        assert_eq!(upkeep(&members, &[], 1000), [Step::Defragment(1)]);
         assert_eq!(has_room(&members, 1000), Ok(()));
         refused(has_room(&members, 620), Reason::ManagerFull, "a:7400 uses 600");
     }

@@ -59,8 +59,9 @@ impl Job for TendEtcd {
             );
             return Err(Refusal::new(Reason::Damaged, detail));
         }
-        let is_out_of_space = alarms.iter().any(|(_, alarm)| *alarm == "NOSPACE");
-        keep_up(own, &members, is_out_of_space).await?;
+        let full: Vec<u64> =
+            alarms.iter().filter(|(_, alarm)| *alarm == "NOSPACE").map(|(id, _)| *id).collect();
+        keep_up(own, &members, &full).await?;
         if !self.has_authority {
             let record = super::authority_text(&own.authority);
             calls::put(&own.access, AUTHORITY_KEY, record.into_bytes()).await?;
@@ -102,13 +103,13 @@ impl TendEtcd {
     }
 }
 
-/// Does the upkeep that is due.
-async fn keep_up(own: &OwnEtcd, members: &[Member], is_out_of_space: bool) -> Result<(), Refusal> {
-    let steps = plan::upkeep(members, is_out_of_space, QUOTA_BYTES);
+/// Does the upkeep that is due. `full`: members that are out of space.
+async fn keep_up(own: &OwnEtcd, members: &[Member], full: &[u64]) -> Result<(), Refusal> {
+    let steps = plan::upkeep(members, full, QUOTA_BYTES);
     if steps.is_empty() {
         return Ok(());
     }
-    if is_out_of_space {
+    if !full.is_empty() {
         tracing::warn!("the managers' etcd is out of space: room is being made");
     }
     for step in steps {
@@ -119,9 +120,9 @@ async fn keep_up(own: &OwnEtcd, members: &[Member], is_out_of_space: bool) -> Re
                 calls::defragment(&own.access, member).await?;
                 tracing::info!(member = %member.shown(), "a member of etcd has given free space back");
             }
-            Step::Disarm => {
+            Step::Disarm(id) => {
                 plan::has_room(&calls::look(&own.access).await?, QUOTA_BYTES)?;
-                calls::disarm(&own.access).await?;
+                calls::disarm(&own.access, id).await?;
                 tracing::info!("the managers' etcd takes changes again");
             }
         }

@@ -265,16 +265,7 @@ async fn handle(
         R::RevokeFile(revoke) => done(keys::revoke_file(core, revoke).await),
         R::RevokeClient(revoke) => done(keys::revoke_client(core, asked.once()?, revoke).await),
         R::TokenNew(_) | R::Tokens(_) | R::TokenRevoke(_) => handle_of_tokens(core, asked, request).await,
-        R::AddManager(add) => match asked.caller {
-            Caller::Manager { host, token } => {
-                Ok(own_etcd::join::add(core, *host, *token, add).await?.into())
-            }
-            _ => Err(Refusal::new(
-                Reason::NotAllowed,
-                "only a host that becomes a manager may send the request",
-            )),
-        },
-        R::RemoveManager(remove) => done(own_etcd::join::remove(core, &remove.address).await),
+        R::AddManager(_) | R::RemoveManager(_) => handle_of_managers(core, asked, request).await,
         R::StaleFiles(stale) => Ok(heal::stale_files(core, stale).await?.into()),
         R::BeginHeal(begin) => Ok(heal::begin(core, asked.drive()?, begin).await?.into()),
         R::EndHeal(end) => done(heal::end(core, asked.drive()?, end).await),
@@ -310,6 +301,24 @@ async fn handle_of_tokens(
         R::Tokens(list) => Ok(tokens::list(core, list).await?.into()),
         R::TokenRevoke(revoke) => done(tokens::revoke(core, asked.once()?, revoke).await),
         request => Err(not_allowed(asked.caller, &request)),
+    }
+}
+
+/// Carries out a request about managers.
+async fn handle_of_managers(
+    core: &Arc<Core>,
+    asked: Asked<'_>,
+    request: ControlRequest,
+) -> Result<ControlReply, Refusal> {
+    use ControlRequest as R;
+    match (asked.caller, request) {
+        (Caller::Manager { host, token }, R::AddManager(add)) => {
+            Ok(own_etcd::join::add(core, *host, *token, add).await?.into())
+        }
+        (Caller::Client(_), R::RemoveManager(remove)) => {
+            done(own_etcd::join::remove(core, &remove.address).await)
+        }
+        (caller, request) => Err(not_allowed(caller, &request)),
     }
 }
 

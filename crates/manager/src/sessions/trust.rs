@@ -106,7 +106,8 @@ impl Trust {
         }
     }
 
-    fn renew_if_due(&self) -> bool {
+    /// Makes a new certificate if that is due. Returns true if it was.
+    pub(crate) fn renew_if_due(&self) -> bool {
         self.authority
             .as_ref()
             .is_some_and(|authority| self.identity.renew_if_due(authority, wall_ms() / 1000))

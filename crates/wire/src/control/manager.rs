@@ -3,8 +3,9 @@
 use crate::capability::Key;
 
 record! {
-    /// Adds the asking host to the managers. First its etcd only follows the others; the manager that leads gives
-    /// it a vote when it has caught up. A repeat by the same host, with the same token, is answered alike.
+    /// Adds the asking host to the managers. First its etcd only follows the others; the manager that leads
+    /// gives it a vote when it has caught up. A repeat by the same host, with the same token, is answered
+    /// alike.
     pub struct AddManager {
         /// Address of the manager, `host:port`, by which others know it; also the name of its member of etcd.
         address: String,
@@ -39,8 +40,8 @@ record! {
 
 record! {
     /// Takes a manager that is lost out of the cluster, for ever. Refused with
-    /// [`NotAllowed`](crate::Reason::NotAllowed) if it still answers, or if those that are left and answer would
-    /// be no majority.
+    /// [`NotAllowed`](crate::Reason::NotAllowed) if it still answers, or if those that are left and answer
+    /// would be no majority.
     pub struct RemoveManager {
         /// Address of the manager, or the host part of it if no other manager has that.
         address: String,

@@ -137,8 +137,8 @@ record! {
     pub struct Authenticate {
         /// The kind of session that the asker wants.
         standing: Standing,
-        /// The drive, for [`Standing::Drive`] and [`Standing::Join`]; for [`Standing::Manager`] a number of the
-        /// host, the same in each repeat; zero for a client.
+        /// The drive, for [`Standing::Drive`] and [`Standing::Join`]; for [`Standing::Manager`] a number of
+        /// the host, the same in each repeat; zero for a client.
         drive: DriveId,
         /// Number of the drive's master key, for [`Standing::Drive`]; else 0. It says which key is proved.
         key: u32,

@@ -94,7 +94,8 @@ record! {
         read_only: bool,
         /// True if one drive or manager may join with it, and no second one.
         single_use: bool,
-        /// Name of the drive, or number of the manager, that has joined with it; empty: none, or any number may.
+        /// Name of the drive, or number of the manager, that has joined with it; empty: none, or any number
+        /// may.
         used_by: String,
         /// Manager time when it was made, in milliseconds.
         made_ms: u64,

@@ -1,7 +1,7 @@
 //! The files of etcd's certificates on a host.
 //!
-//! A certificate and its key are in one file, so that both are replaced at once. etcd reads them anew for each
-//! connection.
+//! A certificate and its key are in one file, so that both are replaced at once. etcd reads them anew for
+//! each connection.
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -33,7 +33,7 @@ impl Certificates {
         self.0.join("peer.pem")
     }
 
-    /// For managers.
+    /// For managers, by etcd.
     pub(crate) fn server(&self) -> PathBuf {
         self.0.join("server.pem")
     }

@@ -43,8 +43,16 @@ pub(crate) struct Supervisor {
 struct Last(Arc<Mutex<String>>);
 
 impl Last {
+    /// Notes it, unless the last one said already what to do.
     fn set(&self, text: String) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = text;
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if remedy(&last).is_none() {
+            *last = text;
+        }
+    }
+
+    fn forget(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     fn get(&self) -> String {
@@ -79,6 +87,7 @@ fn keep(program: &Path, flags: &[String], stopped: &Receiver<()>, last: &Last) {
     let mut pause = PAUSE;
     loop {
         let begun = Instant::now();
+        last.forget();
         match spawn(program, flags) {
             Ok(mut child) => {
                 if let Some(log) = child.stderr.take() {
@@ -108,7 +117,7 @@ fn keep(program: &Path, flags: &[String], stopped: &Receiver<()>, last: &Last) {
     }
 }
 
-/// What to do about an end that no further start mends.
+/// The remedy for an end that no further start mends.
 fn remedy(why: &str) -> Option<&'static str> {
     let table = [
         (
@@ -210,18 +219,19 @@ fn pass(log: ChildStderr, last: &Last) {
             Weight::Info => tracing::info!(target: "etcd", "etcd: {text}"),
             Weight::Debug => tracing::debug!(target: "etcd", "etcd: {text}"),
         }
-        if matches!(weight, Weight::Error | Weight::Warn) {
+        if matches!(weight, Weight::Error | Weight::Warn) || remedy(&text).is_some() {
             last.set(text);
         }
     }
 }
 
-/// What was passed on lately, and when.
+/// Lines that were passed on lately, and when.
 #[derive(Default)]
 struct Said(BTreeMap<String, Instant>);
 
 impl Said {
-    /// The weight of a line now: one that was passed on a minute ago or less is for those who look for details.
+    /// The weight of a line now: one that was passed on a minute ago or less is for those who look for
+    /// details.
     fn weigh(&mut self, weight: Weight, text: &str, now: Instant) -> Weight {
         if weight == Weight::Debug {
             return weight;
@@ -291,6 +301,11 @@ mod tests {
     fn an_end_that_repeats_has_a_remedy() {
         assert!(remedy("the member has been permanently removed from the cluster").is_some());
         assert_eq!(remedy("context canceled"), None);
+        let last = Last::default();
+        for text in ["first", "bind: address already in use", "stopped"] {
+            last.set(text.to_owned());
+        }
+        assert_eq!(last.get(), "bind: address already in use");
     }
 
     #[test]

@@ -26,7 +26,8 @@ record! {
         read_only: bool,
         /// True if one drive or manager may join with it, and no second one.
         single_use: bool,
-        /// Drive that has joined with a token for one, or number of the host that became a manager; 0: none yet.
+        /// Drive that has joined with a token for one, or number of the host that became a manager; 0: none
+        /// yet.
         used_by: DriveId,
         /// Manager time when it was made.
         made_ms: u64,
