@@ -238,9 +238,7 @@ async fn handle(
         R::Allocate(allocate) => done(allocate::answer(core, allocate).await),
 
         R::Status(_) => Ok(status::status(core).await?.into()),
-        R::Backup(_) => Ok(backup::make(core).await?.into()),
-        R::ReadBackup(asked) => Ok(backup::part(core, asked).await?.into()),
-        R::FreeUnnamed(_) => done(compare::free_unnamed(core).await),
+        R::Backup(_) | R::ReadBackup(_) | R::FreeUnnamed(_) => handle_of_state(core, asked, request).await,
         R::Jobs(_) => Ok(core.jobs().rows(core.running_ms()).into()),
 
         R::JoinDrive(join) => {
@@ -286,6 +284,21 @@ async fn handle(
 
         // A batch's requests come here, the batch itself does not.
         request @ (R::Authenticate(_) | R::Batch(_)) => Err(not_allowed(asked.caller, &request)),
+    }
+}
+
+/// Carries out a request about the state as a whole.
+async fn handle_of_state(
+    core: &Arc<Core>,
+    asked: Asked<'_>,
+    request: ControlRequest,
+) -> Result<ControlReply, Refusal> {
+    use ControlRequest as R;
+    match request {
+        R::Backup(_) => Ok(backup::make(core).await?.into()),
+        R::ReadBackup(part) => Ok(backup::part(core, part).await?.into()),
+        R::FreeUnnamed(_) => done(compare::free_unnamed(core).await),
+        request => Err(not_allowed(asked.caller, &request)),
     }
 }
 
