@@ -13,8 +13,8 @@
 //! answers together before it waits for more. Answers that the connection does not take at once are left to
 //! the answerer.
 //!
-//! A peer that begins with TLS is served in TLS, and only such a peer is served what is private. Nothing is sent
-//! by `sendfile` then.
+//! A peer that begins with TLS is served in TLS, and only such a peer is served what is private. Nothing is
+//! sent by `sendfile` then.
 //!
 //! A peer has a slot for strangers until one of its requests carries a good MAC; then it gets a slot from
 //! [`crate::connections::room`]. Waiting for the store or for memory is bounded by

@@ -374,8 +374,8 @@ impl Pulse {
         Ok(())
     }
 
-    /// Asks the manager for a certificate if there is none, or half of its time is over. Until there is one, what
-    /// is private is not served.
+    /// Asks the manager for a certificate if there is none, or half of its time is over. Until there is one,
+    /// what is private is not served.
     async fn certify(&mut self, core: &Core, session: &mut ControlSession) -> Result<(), Stop> {
         if host::is_simulated() || self.certify_at.is_some_and(|at| Instant::now() < at) {
             return Ok(());

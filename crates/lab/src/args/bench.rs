@@ -114,8 +114,10 @@ pub(crate) enum Bench {
     )]
     Local(BenchCluster),
     /// A volume with private data beside one with integrity: what a second of processor time moves
-    #[command(after_help = "Rows, each by turns on both volumes: sequential read, sequential write, overwrites of 64 KiB at random. The values are bytes for a second of processor time, of the client, the drives and the manager together; RATIO is 1 over the cost of privacy.\n\nIt needs 8 GiB free in the directory (1 GiB with --quick) and a few minutes.\n\nExamples:\n  \
-        braid-lab bench privacy\n  braid-lab bench privacy --only read --json")]
+    #[command(
+        after_help = "Rows, each by turns on both volumes: sequential read, sequential write, overwrites of 64 KiB at random. The values are bytes for a second of processor time, of the client, the drives and the manager together; RATIO is 1 over the cost of privacy.\n\nIt needs 8 GiB free in the directory (1 GiB with --quick) and a few minutes.\n\nExamples:\n  \
+        braid-lab bench privacy\n  braid-lab bench privacy --only read --json"
+    )]
     Privacy(BenchCluster),
     /// Schemes and transfer sizes, drives lost, the cost of parity, and many drives (E4, E5, E7)
     #[command(after_help = "Rows:\n  \

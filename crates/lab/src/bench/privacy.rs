@@ -36,8 +36,7 @@ pub(crate) async fn run(asked: BenchCluster, report: Report) -> Result<(), Failu
 
 async fn rows(run: &mut Run) -> Result<(), Failure> {
     let row = |name| {
-        Question::rates("CPU", name, ["private", "integrity"])
-            .goal(Of::Ratio, Goal::AtLeast(1.0 / COST_MAX))
+        Question::rates("CPU", name, ["private", "integrity"]).goal(Of::Ratio, Goal::AtLeast(1.0 / COST_MAX))
     };
     let reads = row("sequential read");
     let writes = row("sequential write");

@@ -193,7 +193,6 @@ async fn handle(
     match request {
         R::VolumeCreate(create) => done(names::create_volume(core, asked.once()?, create).await),
         R::VolumeRemove(remove) => done(names::remove_volume(core, asked.once()?, remove).await),
-        R::VolumeProtect(protect) => done(names::protect_volume(core, asked.once()?, protect).await),
         R::VolumeList(_) => Ok(names::volumes(core).await?.into()),
         R::QuotaSet(set) => done(names::set_quota(core, asked.once()?, set).await),
         R::QuotaRemove(remove) => done(names::remove_quota(core, asked.once()?, remove).await),
@@ -246,7 +245,6 @@ async fn handle(
             Ok(members::join(core, drive, master, token, join).await?.into())
         }
         R::Heartbeat(beat) => Ok(members::heartbeat(core, asked.drive()?, beat).await?.into()),
-        R::CertifyDrive(certify) => Ok(core.trust.certify(asked.drive()?, &certify).into()),
         R::ReplaceDrive(replace) => {
             let components = replacement::replace(core, asked.once()?, replace).await?;
             Ok(ReplaceDriveReply { components }.into())
@@ -262,7 +260,8 @@ async fn handle(
         R::Keys(_) => Ok(keys::list(core).await?.into()),
         R::RevokeFile(revoke) => done(keys::revoke_file(core, revoke).await),
         R::RevokeClient(revoke) => done(keys::revoke_client(core, asked.once()?, revoke).await),
-        R::TokenNew(_) | R::Tokens(_) | R::TokenRevoke(_) => handle_of_tokens(core, asked, request).await,
+        R::TokenNew(_) | R::Tokens(_) | R::TokenRevoke(_) => handle_of_trust(core, asked, request).await,
+        R::CertifyDrive(_) | R::VolumeProtect(_) => handle_of_trust(core, asked, request).await,
         R::AddManager(_) | R::RemoveManager(_) => handle_of_managers(core, asked, request).await,
         R::StaleFiles(stale) => Ok(heal::stale_files(core, stale).await?.into()),
         R::BeginHeal(begin) => Ok(heal::begin(core, asked.drive()?, begin).await?.into()),
@@ -302,8 +301,8 @@ async fn handle_of_state(
     }
 }
 
-/// Carries out a request about tokens.
-async fn handle_of_tokens(
+/// Carries out a request about tokens, certificates, or the protection of data.
+async fn handle_of_trust(
     core: &Arc<Core>,
     asked: Asked<'_>,
     request: ControlRequest,
@@ -313,6 +312,8 @@ async fn handle_of_tokens(
         R::TokenNew(new) => Ok(tokens::make(core, asked.once()?, asked.token()?, new).await?.into()),
         R::Tokens(list) => Ok(tokens::list(core, list).await?.into()),
         R::TokenRevoke(revoke) => done(tokens::revoke(core, asked.once()?, revoke).await),
+        R::CertifyDrive(certify) => Ok(core.trust.certify(asked.drive()?, &certify).into()),
+        R::VolumeProtect(protect) => done(names::protect_volume(core, asked.once()?, protect).await),
         request => Err(not_allowed(asked.caller, &request)),
     }
 }

@@ -9,9 +9,9 @@ use braid_meta::tokens::access::Access;
 use braid_meta::tokens::permissions::Act;
 use braid_meta::tokens::rights::{self, Right};
 use braid_meta::tree::{reach, tokens};
+use braid_wire::Refusal;
 use braid_wire::control::{ControlReply, ControlRequest};
 use braid_wire::token::TokenRole;
-use braid_wire::Refusal;
 use tokio::time::timeout;
 
 use crate::core::Core;

@@ -88,7 +88,9 @@ pub fn changed(
     if gives_away || is_foreign {
         return Err(Denied::NotOwner);
     }
-    owns(user, inode)?;
+    if !(is_writers(inode, asked) && may(user, inode, Act::Write).is_ok()) {
+        owns(user, inode)?;
+    }
     if asked.uid.is_some() || asked.gid.is_some() {
         let runs_as_group = inode.mode & GROUP_RUNS != 0;
         let cleared = SET_USER_ID | if runs_as_group { SET_GROUP_ID } else { 0 };
@@ -105,6 +107,13 @@ pub fn changed(
         changes.mode = Some(mode & !SET_GROUP_ID);
     }
     Ok(changes)
+}
+
+/// Returns true for changes that come with writing: times, which a writer sets with the bytes too, and the loss
+/// of the set-user-ID and set-group-ID bits.
+fn is_writers(inode: &InodeRecord, asked: &AttributeChanges) -> bool {
+    let cleared = inode.mode & !(SET_USER_ID | SET_GROUP_ID);
+    (asked.uid, asked.gid) == (None, None) && asked.mode.is_none_or(|mode| mode == cleared)
 }
 
 /// As [`changed`], for the attributes that come with the name of a new file: what the user may not change is
@@ -187,6 +196,7 @@ mod tests {
         let other = user(11, &[20]);
         let root = user(0, &[0]);
         let plain = node(EntryKind::File, 0o644);
+        let theirs = node(EntryKind::File, 0o6664);
         let runs = node(EntryKind::File, 0o6755);
         let locks = node(EntryKind::File, 0o2745);
         let directory = node(EntryKind::Directory, 0o2755);
@@ -208,6 +218,9 @@ mod tests {
             (&owner, &directory, gid(21), Ok(gid(21))),
             (&owner, &plain, time, Ok(time)),
             (&other, &plain, time, Err(Denied::NotOwner)),
+            (&other, &theirs, time, Ok(time)),
+            (&other, &theirs, mode(0o664), Ok(mode(0o664))),
+            (&other, &theirs, mode(0o666), Err(Denied::NotOwner)),
         ] {
             assert_eq!(changed(who, inode, &asked), expected, "{who:?} asks {asked:?} of {:o}", inode.mode);
         }
