@@ -280,7 +280,6 @@ async fn handle(
 
         R::Watch(watch) => Ok(callbacks::watch(core, watch).await?.into()),
         R::Lock(lock) => Ok(locking::lock(core, lock).await?.into()),
-
         // A batch's requests come here, the batch itself does not.
         request @ (R::Authenticate(_) | R::Batch(_)) => Err(not_allowed(asked.caller, &request)),
     }
