@@ -200,6 +200,9 @@ impl Node {
     async fn step(&mut self, lease: &Lease) -> Result<Option<i64>, EtcdError> {
         let view = look(&self.link, self.cache.place().index, WAIT).await?;
         let followed = follow(&self.link, &self.cache, &view, WAIT).await?;
+        if self.said.take().is_some() {
+            tracing::info!("etcd answers again");
+        }
         self.key.keep(&self.link, lease, self.cache.place().index).await;
         if self.ready.is_some() && self.announce().await? {
             tracing::info!(address = %self.me.address, "the manager stands by");
