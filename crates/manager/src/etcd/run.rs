@@ -35,8 +35,8 @@ use crate::sweep::sweep;
 
 /// Maximum time that a starting manager waits for etcd, whose members may be starting too.
 const START_WAIT: Duration = Duration::from_secs(60);
-/// Interval at which a manager that stands by asks etcd who leads and what is new: a dead leader's key is gone
-/// for this long at most before another takes its place.
+/// Interval at which a manager that stands by asks etcd who leads and what is new: a dead leader's key is
+/// gone for this long at most before another takes its place.
 const LOOK: Duration = Duration::from_millis(200);
 /// Maximum time that a read waits for etcd: for more than one member.
 const WAIT: Duration = Duration::from_secs(6);
@@ -306,7 +306,8 @@ impl Node {
     }
 }
 
-/// Brings the copy up to date, and removes what former leaders left unfinished. Returns the newest checkpoint.
+/// Brings the copy up to date, and removes what former leaders left unfinished. Returns the newest
+/// checkpoint.
 pub(super) async fn prepare(
     link: &Arc<Link>,
     cache: &Arc<Cache>,
