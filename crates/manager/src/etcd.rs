@@ -1,5 +1,5 @@
-//! Several managers on one state: etcd holds it as a log and a checkpoint, one manager leads, the others stand
-//! by.
+//! Several managers on one state: etcd holds it as a log and a checkpoint, one manager leads, the others
+//! stand by.
 //!
 //! The leader decides requests as a manager with an embedded store does, on a copy of the state in its own
 //! directory. Each commit is one record of the log, written in one transaction that etcd carries out only if

@@ -349,7 +349,7 @@ pub fn ready(core: &Core, listener: &Listener) -> Ready {
         .expect("the start makes the tokens that are missing")
 }
 
-/// What a manager with these tokens reports; `None` if the first ones are not made yet.
+/// The report of a manager with these tokens; `None` if the first ones are not made yet.
 pub(crate) fn ready_of(
     known: &[(TokenId, TokenRecord)],
     trust: &Trust,

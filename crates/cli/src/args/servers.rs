@@ -366,8 +366,9 @@ pub(crate) struct ManagerServe {
     /// for never
     #[arg(long, default_value_t = braid_manager::LOST_AFTER_MS / 1000, value_name = "SECONDS")]
     pub(crate) lost_after: u64,
-    /// Where the state is, if several managers share it: the members of an etcd, as etcd://H1:2379,H2:2379,...
-    /// or with a prefix for the cluster's keys, etcd://H1:2379/PREFIX [default: in --dir]
+    /// Where the state is, if several managers share it: the members of an etcd, as
+    /// etcd://H1:2379,H2:2379,... or with a prefix for the cluster's keys, etcd://H1:2379/PREFIX [default: in
+    /// --dir]
     #[arg(long, value_parser = EtcdConfig::of_state, value_name = "STATE")]
     pub(crate) state: Option<EtcdConfig>,
     /// The certificate of the CA of etcd's certificates, in PEM; without it etcd must be on this machine

@@ -142,8 +142,8 @@ impl EmbeddedKv {
         make().map_err(|error| self.error(error))
     }
 
-    /// Stores a batch together with the note of how far this copy has come. Unless `sync`, a power cut may undo
-    /// it, and then it undoes all that was stored since the last one with `sync`, whole batches only.
+    /// Stores a batch together with the note of how far this copy has come. Unless `sync`, a power cut may
+    /// undo it, and then it undoes all that was stored since the last one with `sync`, whole batches only.
     pub(crate) fn apply(&self, batch: &Batch, applied: &[u8], sync: bool) -> Result<(), KvError> {
         let durability = if sync { Durability::Immediate } else { Durability::None };
         self.store(|opened| opened.commit(batch, durability, Some(applied)))

@@ -1,8 +1,8 @@
 //! Checkpoints: the whole state in chunks, so that the log before it can be deleted.
 //!
-//! The chunks are written under names of their own; then the head key is set to them in one transaction. Until
-//! then the checkpoint does not exist, and whoever leads next sweeps what is left of it. So a leader may die,
-//! or another take over, at any point.
+//! The chunks are written under names of their own; then the head key is set to them in one transaction.
+//! Until then the checkpoint does not exist, and whoever leads next sweeps what is left of it. So a leader
+//! may die, or another take over, at any point.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,8 +34,8 @@ const ROWS: usize = 1024;
 /// Number of log records that are deleted at a time.
 const DELETED: u64 = 10_000;
 
-/// Cuts the state of a snapshot into chunks, and hands each to `put` with its number. Returns their number and
-/// their bytes. Blocks on the disk.
+/// Cuts the state of a snapshot into chunks, and hands each to `put` with its number. Returns their number
+/// and their bytes. Blocks on the disk.
 pub(super) fn cut<E: From<KvError>>(
     snapshot: &dyn Snapshot,
     mut put: impl FnMut(u32, Vec<u8>) -> Result<(), E>,

@@ -65,7 +65,8 @@ async fn put_new(link: &Link, own: &[u8], operations: Vec<TxnOp>) -> Result<(), 
     }
 }
 
-/// Reads the state that etcd has into a copy in this directory, which may be empty, and returns the copy. No manager may run on the directory.
+/// Reads the state that etcd has into a copy in this directory, which may be empty, and returns the copy. No
+/// manager may run on the directory.
 pub async fn export(config: &EtcdConfig, dir: &Path) -> Result<Arc<dyn Kv>, EtcdError> {
     let link = Arc::new(Link::new(config).await?);
     let cache = Arc::new(Cache::open(dir)?);

@@ -3,8 +3,8 @@
 //! A record of more than about 1 MiB is written in parts, one after another; only its last value, under the
 //! record's own key, makes it one. If the leader dies in between, the parts are swept by the next one.
 //!
-//! If etcd does not answer, the commit waits until it does or the tenure is over. So no commit begins while it
-//! is not known what became of the one before it.
+//! If etcd does not answer, the commit waits until it does or the tenure is over. So no commit begins while
+//! it is not known what became of the one before it.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};

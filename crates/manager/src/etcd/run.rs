@@ -35,8 +35,8 @@ use crate::sweep::sweep;
 
 /// Maximum time that a starting manager waits for etcd, whose members may be starting too.
 const START_WAIT: Duration = Duration::from_secs(60);
-/// Interval at which a manager that stands by asks etcd who leads and what is new: a dead leader's key is gone
-/// for this long at most before another takes its place.
+/// Interval at which a manager that stands by asks etcd who leads and what is new: a dead leader's key is
+/// gone for this long at most before another takes its place.
 const LOOK: Duration = Duration::from_millis(200);
 /// Maximum time that a read waits for etcd: for more than one member.
 const WAIT: Duration = Duration::from_secs(6);
@@ -200,6 +200,9 @@ impl Node {
     async fn step(&mut self, lease: &Lease) -> Result<Option<i64>, EtcdError> {
         let view = look(&self.link, self.cache.place().index, WAIT).await?;
         let followed = follow(&self.link, &self.cache, &view, WAIT).await?;
+        if self.said.take().is_some() {
+            tracing::info!("etcd answers again");
+        }
         self.key.keep(&self.link, lease, self.cache.place().index).await;
         if self.ready.is_some() && self.announce().await? {
             tracing::info!(address = %self.me.address, "the manager stands by");
@@ -303,7 +306,8 @@ impl Node {
     }
 }
 
-/// Brings the copy up to date, and removes what former leaders left unfinished. Returns the newest checkpoint.
+/// Brings the copy up to date, and removes what former leaders left unfinished. Returns the newest
+/// checkpoint.
 pub(super) async fn prepare(
     link: &Arc<Link>,
     cache: &Arc<Cache>,

@@ -24,8 +24,8 @@ pub trait Kv: Send + Sync {
     /// same.
     fn commit(&self, batch: &Batch) -> Result<(), KvError>;
 
-    /// Returns an error if answers may not be given from this store any more: another manager may lead by now,
-    /// with a newer state.
+    /// Returns an error if answers may not be given from this store any more: another manager may lead by
+    /// now, with a newer state.
     fn serving(&self) -> Result<(), KvError> {
         Ok(())
     }
@@ -61,7 +61,7 @@ pub enum KvError {
     /// This manager does not lead any more, or cannot know whether it does.
     #[error("this manager does not lead any more: {what}; ask the one that does")]
     Deposed {
-        /// What ended its time.
+        /// Reason for which its time is over.
         what: String,
     },
     /// The state is of another version of the format.
