@@ -10,7 +10,6 @@ pub(crate) mod jobs;
 pub(crate) mod key;
 pub(crate) mod layout;
 pub(crate) mod manager_cmd;
-pub(crate) mod managers;
 pub(crate) mod qualify;
 pub(crate) mod quota;
 pub(crate) mod rails;

@@ -1,7 +1,7 @@
 //! The way a program finds a cluster: a directory with `cluster.toml`, or that file itself.
 //!
-//! The file holds the managers' addresses and a token, and is all that a client on another machine needs. It is
-//! chosen by the caller, else by BRAID_CLUSTER, else it is where `braid up` puts it.
+//! The file holds the managers' addresses and a token, and is all that a client on another machine needs. It
+//! is chosen by the caller, else by BRAID_CLUSTER, else it is where `braid up` puts it.
 
 use std::ffi::OsString;
 use std::io;

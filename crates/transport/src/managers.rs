@@ -100,8 +100,9 @@ impl Managers {
         managers_mark(&self.addresses()) == managers_mark(&other.addresses())
     }
 
-    /// This list, told anew at a later start to somebody who remembers `before`. What is told is tried first.
-    /// But it may be as old as the first start, and its managers be gone: what is remembered is tried after it.
+    /// This list, told anew at a later start to somebody who remembers `before`. The told managers are tried
+    /// first. But the list may be as old as the first start, and they may be gone: the remembered ones are
+    /// tried after them.
     pub fn with_remembered(self, before: &Managers) -> Managers {
         let remembered = before.addresses();
         self.lock().remembered = remembered;

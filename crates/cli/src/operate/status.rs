@@ -1,5 +1,7 @@
 //! `braid status` and `braid drive ls`: show what the manager knows about the cluster.
 
+pub(crate) mod managers;
+
 use std::path::Path;
 
 use braid_wire::control::{DriveRow, Latency};
@@ -10,7 +12,7 @@ use crate::connect::{self, status_soon};
 use crate::files::stat::show_state;
 use crate::operate::health::{self, Risk};
 use crate::operate::scrub::{StateFacts, state_facts};
-use crate::operate::{heal, managers, rebalance};
+use crate::operate::{heal, rebalance};
 use crate::output::duration;
 use crate::output::exit::{Exit, Failure};
 use crate::output::report::{Report, count, table};

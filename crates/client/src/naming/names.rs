@@ -176,8 +176,8 @@ impl Client {
         }
     }
 
-    /// Has the manager write a backup of its state into its directory, on its machine. [`Client::backup_part`]
-    /// then reads it.
+    /// Has the manager write a backup of its state into its directory, on its machine.
+    /// [`Client::backup_part`] then reads it.
     pub async fn backup(&self) -> Result<BackupReply> {
         match self.shared.control.call_once("manager", &Backup {}.into(), BACKUP_WAIT).await? {
             ControlReply::Backup(made) => Ok(made),

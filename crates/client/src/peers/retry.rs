@@ -53,8 +53,8 @@ impl Tries {
         pause.is_some()
     }
 
-    /// Waits after a refusal: for the pause that it names, if it names one. Turns on a file are short: a client
-    /// that asked less and less often would hardly get one. Returns false if the patience is used up.
+    /// Waits after a refusal: for the pause that it names, if it names one. Turns on a file are short: a
+    /// client that asked less and less often would hardly get one. Returns false if the patience is used up.
     pub(crate) async fn after(&mut self, refusal: &Refusal) -> bool {
         match refusal.again_ms {
             0 => self.again().await,

@@ -116,7 +116,7 @@ async fn the_manager_of_another_cluster_in_the_list_is_passed_over() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backup_is_read_over_the_session() {
-    let cluster = Cluster::start(0).await;
+    let cluster = Cluster::start(3).await;
     let client = cluster.client().await;
     let made = client.backup().await.expect("made");
     let mut read = Vec::new();

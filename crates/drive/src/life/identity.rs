@@ -276,8 +276,8 @@ fn bad(text: &str, what: &str) -> Bad {
 }
 
 impl Identity {
-    /// The managers that were reached last. An entry that an earlier release took as it was told stands for one
-    /// address.
+    /// The managers that were reached last. An entry that an earlier release took as it was told stands for
+    /// one address.
     pub(crate) fn managers(&self) -> Option<Managers> {
         self.manager.as_ref().map(|list| list.parse().unwrap_or_else(|_| Managers::from(list)))
     }

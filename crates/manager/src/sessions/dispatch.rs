@@ -231,9 +231,7 @@ async fn handle(
         R::Allocate(allocate) => done(allocate::answer(core, allocate).await),
 
         R::Status(_) => Ok(status::status(core).await?.into()),
-        R::Backup(_) => Ok(backup::make(core).await?.into()),
-        R::ReadBackup(asked) => Ok(backup::part(core, asked).await?.into()),
-        R::FreeUnnamed(_) => done(compare::free_unnamed(core).await),
+        R::Backup(_) | R::ReadBackup(_) | R::FreeUnnamed(_) => handle_of_state(core, asked, request).await,
         R::Jobs(_) => Ok(core.jobs().rows(core.running_ms()).into()),
 
         R::JoinDrive(join) => {
@@ -291,6 +289,21 @@ async fn handle_of_keys(
         R::Keys(_) => Ok(keys::list(core).await?.into()),
         R::RevokeFile(revoke) => done(keys::revoke_file(core, revoke).await),
         R::RevokeClient(revoke) => done(keys::revoke_client(core, asked.once()?, revoke).await),
+        request => Err(not_allowed(asked.caller, &request)),
+    }
+}
+
+/// Carries out a request about the state as a whole.
+async fn handle_of_state(
+    core: &Arc<Core>,
+    asked: Asked<'_>,
+    request: ControlRequest,
+) -> Result<ControlReply, Refusal> {
+    use ControlRequest as R;
+    match request {
+        R::Backup(_) => Ok(backup::make(core).await?.into()),
+        R::ReadBackup(part) => Ok(backup::part(core, part).await?.into()),
+        R::FreeUnnamed(_) => done(compare::free_unnamed(core).await),
         request => Err(not_allowed(asked.caller, &request)),
     }
 }

@@ -6,7 +6,7 @@
 
 use braid_wire::control::{ManagerRow, MemberRow, managers_mark};
 
-/// What is known of the managers and of etcd's members.
+/// The managers and etcd's members, as far as they are known.
 #[derive(Debug, Default)]
 pub struct KnownManagers {
     /// Rows for status, the leader first.

@@ -35,7 +35,7 @@ enum Is {
 struct Manager {
     address: String,
     is: Arc<Mutex<Is>>,
-    /// Connections taken.
+    /// Number of connections that it has taken.
     taken: Arc<Mutex<u32>>,
 }
 

@@ -55,7 +55,7 @@ impl From<&MemberRow> for MemberFacts {
     }
 }
 
-/// What a status says of the managers.
+/// The part of a status that is about the managers.
 pub(crate) fn facts(status: &StatusReply) -> Facts {
     Facts {
         managers: status.managers.iter().map(ManagerFacts::from).collect(),
@@ -63,7 +63,7 @@ pub(crate) fn facts(status: &StatusReply) -> Facts {
     }
 }
 
-/// What endangers the managers' state, or that the next manager takes over.
+/// Dangers to the managers' state, or to the next manager's taking over.
 pub(crate) fn risks(status: &StatusReply) -> Vec<Risk> {
     let of_manager = |row: &ManagerRow| {
         let is_late = !row.leads && row.silent_ms > SILENT_MS_MAX;
