@@ -146,7 +146,7 @@ async fn run(cli: Cli, expanded: Expanded) -> Result<(), Failure> {
         Command::Mount(mount) => return mount::run(mount, cluster, report).await,
         Command::Stream(asked) => return stream::run(asked, cluster, report).await,
         Command::Bench(Bench::Qualify(asked)) => return qualify::run(asked, cluster, report).await,
-        Command::Manager(Manager::Serve(serve)) => return serve::manager(serve, told).await,
+        Command::Manager(Manager::Serve(serve)) => return serve::manager(*serve, told).await,
         Command::Drive(Drive::Serve(serve)) => return serve::drive(*serve, told).await,
         Command::Cluster(ClusterCommand::Init(asked)) => return hosting::init(asked).await,
         Command::Cluster(ClusterCommand::Join(asked)) => return hosting::join(asked).await,
@@ -179,7 +179,7 @@ async fn command(command: Command, cluster: Option<&Path>, report: Report) -> Re
     match command {
         Command::Up(up) => up::run(up, cluster, report).await,
         Command::Mount(mount) => mount::run(mount, cluster, report).await,
-        Command::Manager(Manager::Serve(serve)) => serve::manager(serve, &Told::default()).await,
+        Command::Manager(Manager::Serve(serve)) => serve::manager(*serve, &Told::default()).await,
         Command::Manager(Manager::Backup { file }) => manager_cmd::backup(file, cluster, report).await,
         Command::Manager(Manager::Restore { backup, dir }) => manager_cmd::restore(backup, dir, report),
         Command::Manager(Manager::Rebuild(asked)) => rebuild::run(asked, report).await,

@@ -79,7 +79,7 @@ pub(crate) struct ClusterJoin {
 
 #[derive(Debug, Args)]
 pub(crate) struct ClusterRestore {
-    /// The snapshot
+    /// The file of the snapshot
     #[arg(value_name = "SNAPSHOT")]
     pub(crate) snapshot: PathBuf,
     /// The address to listen on: that of the lost manager, where clients and drives look for it

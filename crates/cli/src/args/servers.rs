@@ -280,7 +280,7 @@ pub(crate) enum Manager {
         braid manager serve --dir /var/lib/braid --listen 0.0.0.0:7400 --advertise host-a:7400 \\\n      \
         --state etcd://host-a:2379,host-b:2379,host-c:2379 --etcd-ca ca.pem --etcd-certificate a.pem --etcd-key a.key"
     )]
-    Serve(ManagerServe),
+    Serve(Box<ManagerServe>),
     /// Write a backup of the state of the manager that leads: the whole state in one file
     #[command(
         visible_alias = "export",

@@ -233,13 +233,13 @@ impl Host {
                 self.member.restored = false;
                 self.note(self.member.write(&self.dir));
             }
-            if looks % FOLLOW_LOOKS != 0 {
+            if !looks.is_multiple_of(FOLLOW_LOOKS) {
                 continue;
             }
             let Ok(members) = calls::list(&self.access()).await else { continue };
             let peers = members.into_iter().filter(|it| !it.name.is_empty());
             let peers = peers.map(|it| Peer { name: it.name, peer: it.peer, client: it.client }).collect();
-            if self.member.handle_members(peers) || looks % RENEW_LOOKS == 0 {
+            if self.member.handle_members(peers) || looks.is_multiple_of(RENEW_LOOKS) {
                 self.note(self.member.write(&self.dir).and_then(|()| self.write_certificates()));
                 self.note(self.tell_managers());
             }

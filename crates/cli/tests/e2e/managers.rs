@@ -20,8 +20,8 @@ struct Host {
 impl Host {
     fn new(place: &Cluster, name: &str, ip: &'static str) -> Host {
         // Ports that nobody has: one for the manager, and two in a row for etcd.
-        let (dir, log) = (place.file(name), place.file(&format!("{name}.log")));
-        Host { ip, port: free_ports(ip), dir, log, running: None }
+        let log = place.file(&format!("{name}.log"));
+        Host { ip, port: free_ports(ip), dir: place.file(name), log, running: None }
     }
 
     fn address(&self) -> String {

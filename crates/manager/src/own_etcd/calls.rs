@@ -339,10 +339,12 @@ fn words(whom: &str, error: &etcd_client::Error) -> Refusal {
         return Refusal::new(Reason::ManagerFull, detail);
     }
     if has("unhealthy cluster") || has("not have enough started members") || has("no leader") {
+        // Also for some seconds after a member has come: etcd first sees for itself that it stays.
         let detail = format!(
-            "{whom}: too few members of the managers' etcd answer: start those that are away ({text})"
+            "{whom}: too few members of the managers' etcd have been connected for long enough: start those that are \
+             away ({text})"
         );
-        return Refusal::new(Reason::Medium, detail);
+        return Refusal::new(Reason::Busy, detail);
     }
     Refusal::new(Reason::Medium, format!("{whom}: {text}"))
 }

@@ -255,11 +255,9 @@ async fn handle(
         R::DrainDrive(drain) => Ok(drain::drain(core, drain).await?.into()),
         R::PauseDrive(pause) => done(drain::pause(core, pause).await),
         R::RemoveDrive(remove) => done(drain::remove(core, remove).await),
-
-        R::KeyRotate(rotate) => done(keys::rotate(core, asked.once()?, rotate).await),
-        R::Keys(_) => Ok(keys::list(core).await?.into()),
-        R::RevokeFile(revoke) => done(keys::revoke_file(core, revoke).await),
-        R::RevokeClient(revoke) => done(keys::revoke_client(core, asked.once()?, revoke).await),
+        R::KeyRotate(_) | R::Keys(_) | R::RevokeFile(_) | R::RevokeClient(_) => {
+            handle_of_keys(core, asked, request).await
+        }
         R::TokenNew(_) | R::Tokens(_) | R::TokenRevoke(_) => handle_of_trust(core, asked, request).await,
         R::CertifyDrive(_) | R::VolumeProtect(_) => handle_of_trust(core, asked, request).await,
         R::AddManager(_) | R::RemoveManager(_) => handle_of_managers(core, asked, request).await,
@@ -282,6 +280,22 @@ async fn handle(
         R::Lock(lock) => Ok(locking::lock(core, lock).await?.into()),
         // A batch's requests come here, the batch itself does not.
         request @ (R::Authenticate(_) | R::Batch(_)) => Err(not_allowed(asked.caller, &request)),
+    }
+}
+
+/// Carries out a request about keys.
+async fn handle_of_keys(
+    core: &Arc<Core>,
+    asked: Asked<'_>,
+    request: ControlRequest,
+) -> Result<ControlReply, Refusal> {
+    use ControlRequest as R;
+    match request {
+        R::KeyRotate(rotate) => done(keys::rotate(core, asked.once()?, rotate).await),
+        R::Keys(_) => Ok(keys::list(core).await?.into()),
+        R::RevokeFile(revoke) => done(keys::revoke_file(core, revoke).await),
+        R::RevokeClient(revoke) => done(keys::revoke_client(core, asked.once()?, revoke).await),
+        request => Err(not_allowed(asked.caller, &request)),
     }
 }
 
