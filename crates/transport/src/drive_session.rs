@@ -420,7 +420,7 @@ impl Asker {
 
     /// Returns true if requests under this grant may go over the session: what is private, in TLS only.
     fn may_carry(&self, grant: &Grant) -> bool {
-        self.is_private || grant.capability.protection == Protection::Integrity
+        self.is_private || grant.capability.protection != Protection::Privacy
     }
 
     /// Number of requests without an answer yet.

@@ -160,7 +160,7 @@ impl SharedSession {
     /// in another session.
     pub fn ask(&self, grant: &Grant, request: &DriveRequest, payload: &[u8]) -> Result<Option<Asking>> {
         let payload_bytes = u32::try_from(payload.len()).unwrap_or(u32::MAX);
-        if !self.line.is_private && grant.capability.protection != Protection::Integrity {
+        if !self.line.is_private && grant.capability.protection == Protection::Privacy {
             return Err(in_clear(&self.line.address));
         }
         let mut guard = self.line.lock();

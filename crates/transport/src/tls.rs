@@ -7,9 +7,9 @@
 //! [`Secured`] only; the sockets of a simulated host are memory of one process, and stay as they are. No
 //! binary has those.
 //!
-//! The accepting side shows its certificate and its CA's. The asker compares the CA's hash with its [`Pin`] before
-//! it sends anything of its own. The asker shows no certificate: it proves a secret (to a drive, that it
-//! has a capability), as the other side then does too, and both proofs are tied to the session
+//! The accepting side shows its certificate and its CA's. The asker compares the CA's hash with its [`Pin`]
+//! before it sends anything of its own. The asker shows no certificate: it proves a secret (to a drive, that
+//! it has a capability), as the other side then does too, and both proofs are tied to the session
 //! ([`Secured::binding`]).
 //!
 //! Sessions are not resumed: they last long, and a handshake costs less than a millisecond.

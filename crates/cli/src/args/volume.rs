@@ -49,7 +49,7 @@ pub(crate) struct VolumeCreate {
     /// The most bytes that the volume may hold; 0 for no limit
     #[arg(long, default_value = "0", value_parser = size::parse, value_name = "SIZE")]
     pub(crate) quota: u64,
-    /// How its data is protected between clients and drives
+    /// Protection of its data between clients and drives
     #[arg(long, value_name = "HOW", default_value = "integrity")]
     pub(crate) data: DataMode,
 }
@@ -77,7 +77,7 @@ pub(crate) struct VolumeSet {
     /// Bytes of a unit, a power of two from 4K to 64M
     #[arg(long, value_parser = size::parse, value_name = "SIZE")]
     pub(crate) unit: Option<u64>,
-    /// How data is protected between clients and drives
+    /// Protection of data between clients and drives
     #[arg(long, value_name = "HOW")]
     pub(crate) data: Option<DataMode>,
 }

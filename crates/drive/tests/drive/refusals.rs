@@ -238,7 +238,7 @@ async fn each_misuse_has_its_refusal() {
             ("a key to come", of(&|c| c.key_epoch = 2), read(0, 0, 10), Reason::StaleKey),
             ("an old generation", of(&|c| c.g = Generation(1)), read(0, 0, 10), Reason::StaleGeneration),
             ("a generation to come", of(&|c| c.g = Generation(3)), read(0, 0, 10), Reason::StaleGeneration),
-            ("privacy", of(&|c| c.protection = Protection::Privacy), read(0, 0, 10), Reason::Unsupported),
+            ("a tag", of(&|c| c.protection = Protection::IntegrityData), read(0, 0, 10), Reason::Unsupported),
             ("a drive's", of(&|c| c.holder = DriveId(7)), read(0, 0, 10), Reason::Scope),
             ("an object's for a list", drive.grant(all.clone()), list(), Reason::Scope),
             ("an object's for figures", drive.grant(all.clone()), drive_attributes(), Reason::Scope),

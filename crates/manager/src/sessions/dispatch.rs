@@ -275,7 +275,6 @@ async fn handle(
         R::EndReservation(end) => done(reserve::end(core, asked.once()?, end).await),
         R::Qualify(asked) => Ok(qualify::answer(core, asked).await?.into()),
         R::LatenessReport(report) => done(reserve::report(core, &report)),
-
         R::Watch(watch) => Ok(callbacks::watch(core, watch).await?.into()),
         R::Lock(lock) => Ok(locking::lock(core, lock).await?.into()),
         // A batch's requests come here, the batch itself does not.

@@ -60,7 +60,8 @@ pub fn column_map(file: FileId, segment: &SegmentRecord, column: Column) -> Colu
     }
 }
 
-/// A client's grant for one column, with the working key of an epoch and the volume's protection. The caller decides whether the column may be granted at all.
+/// A client's grant for one column, with the working key of an epoch and the volume's protection. The caller
+/// decides whether the column may be granted at all.
 pub fn for_client(
     master: &Key,
     keys: (u32, Protection),

@@ -109,8 +109,8 @@ pub fn changed(
     Ok(changes)
 }
 
-/// Returns true for changes that come with writing: times, which a writer sets with the bytes too, and the loss
-/// of the set-user-ID and set-group-ID bits.
+/// Returns true for changes that come with writing: times, which a writer sets with the bytes too, and the
+/// loss of the set-user-ID and set-group-ID bits.
 fn is_writers(inode: &InodeRecord, asked: &AttributeChanges) -> bool {
     let cleared = inode.mode & !(SET_USER_ID | SET_GROUP_ID);
     (asked.uid, asked.gid) == (None, None) && asked.mode.is_none_or(|mode| mode == cleared)

@@ -1,9 +1,9 @@
 //! Keeps look-ups of names to the limits of a token ([`Access`]).
 //!
-//! A path may pass through the directories above the token's own, on the way down to them, and through nothing
-//! else outside; it must end at one of the token's directories or below. What is named by its number is found
-//! upwards: over the directories of its names, of which one must be below. A bound user must be able to
-//! search each directory between the token's own, or the volume's root, and what is named.
+//! A path may pass through the directories above the token's own, on the way down to them, and through
+//! nothing else outside; it must end at one of the token's directories or below. What is named by its number
+//! is found upwards: over the directories of its names, of which one must be below. A bound user must be able
+//! to search each directory between the token's own, or the volume's root, and what is named.
 //!
 //! The way up costs a read for each directory above. A file with several names is looked up over each of
 //! them, until one is below. All of that is at most [`STEPS_MAX`] reads; what is not found by then counts as

@@ -29,7 +29,7 @@ pub fn stat(drives: &DriveTable, file: FileId, inode: &InodeRecord, now_ms: u64)
     }
 }
 
-/// What capabilities for a file's columns are made with.
+/// The keys and the protection with which capabilities for a file's columns are made.
 #[derive(Debug, Clone)]
 pub struct ColumnKeys {
     /// Epochs of the working keys, per segment. `None` where the drive has no partition yet.
@@ -38,7 +38,7 @@ pub struct ColumnKeys {
     pub protection: Protection,
 }
 
-/// What capabilities for a file's columns are made with.
+/// The keys and the protection for a file's columns.
 pub fn column_keys(tx: &Tx, inode: &InodeRecord) -> Result<ColumnKeys, Refusal> {
     let epoch = |drive: &DriveId| -> Result<Option<u32>, Refusal> {
         let record: Option<PartitionRecord> =
