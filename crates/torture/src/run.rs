@@ -316,7 +316,7 @@ impl Run {
         }
         self.add_drive(u64::MAX);
         self.heal(&contact, damaged)?;
-        if is_snapped && self.model.knows_past() { self.end_snapshots(&contact) } else { Ok(()) }
+        if is_snapped { self.end_snapshots(&contact) } else { Ok(()) }
     }
 
     /// Checks what the snapshots that are left show, and that nothing is left once they are removed.
@@ -429,6 +429,7 @@ impl Run {
         let trace = self.site.world.trace.clone();
         let reservations = Arc::clone(&self.reservations);
         let quota = self.quota.clone();
+        let snapshots = Arc::clone(&self.snapshots);
         let counts = trace.counts();
         let is_older = counts
             .into_iter()
@@ -437,6 +438,9 @@ impl Run {
             let client = Client::connect(workload::config(&contact)).await.map_err(|e| e.to_string())?;
             all_up(&client).await;
             trace.event("all drives are up".to_owned());
+            if !model.knows_past() {
+                snapper::remove_again(&client, &snapshots, &trace).await?;
+            }
             for target in &targets {
                 decide(&client, target, &model).await?;
             }

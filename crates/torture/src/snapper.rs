@@ -193,6 +193,31 @@ fn lacks(model: &Model, target: &Target, one: &TakenOne, error: &Error) {
     }
 }
 
+/// Removes what the user has removed already, in a state that was put back: it has such snapshots again, and
+/// the drives have freed what only these show, which nothing brings back.
+pub(crate) async fn remove_again(client: &Client, taken: &Taken, trace: &Trace) -> Result<(), String> {
+    let mut last = String::new();
+    for _ in 0..TRIES {
+        match try_to_remove_again(client, taken, trace).await {
+            Ok(()) => return Ok(()),
+            Err(error) => last = error,
+        }
+        sleep(Duration::from_secs(1)).await;
+    }
+    Err(format!("a snapshot cannot be removed again: {last}"))
+}
+
+async fn try_to_remove_again(client: &Client, taken: &Taken, trace: &Trace) -> Result<(), String> {
+    for row in client.snapshots(&Of::Volume.root()).await.map_err(|error| error.to_string())? {
+        if lock(taken).iter().all(|one| one.name != row.name) {
+            let root: Name = row.place.parse().map_err(|error| format!("{}: {error}", row.place))?;
+            client.remove_snapshot(&root, &row.name).await.map_err(|error| error.to_string())?;
+            trace.event(format!("snapshot {} is removed again", row.name));
+        }
+    }
+    Ok(())
+}
+
 /// Checks what the snapshots that are left show, and that nothing is left once they are removed.
 pub(crate) async fn end(
     client: &Client,

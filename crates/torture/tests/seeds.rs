@@ -179,3 +179,10 @@ fn what_snapshots_show_heals() {
 fn a_key_that_was_turned_while_the_managers_disk_failed_is_known() {
     survives(15);
 }
+
+/// The manager was put back from a copy that has a snapshot, which was removed after, and in which a freeze
+/// of a file was under way, which was written after.
+#[test]
+fn a_snapshot_that_a_restored_state_has_again_hinders_no_heal() {
+    survives(849);
+}

@@ -12,6 +12,8 @@
 //!   file is *not whole*: it was removed since, or has lost bytes. Opening it reports the missing drives.
 //! - If no name leads to an object's file, the file was created since, or was being removed, or had no name
 //!   yet and may have got one since. The object is kept until an operator says otherwise ([`free_unnamed`]).
+//! - A freeze that was begun may have ended since, and its file may have been written. So it begins anew, under
+//!   other numbers (`frozen::begin_anew`).
 //! - Files on the removal list were removed before the backup. File numbers are never used again, so these
 //!   files continue to be freed.
 //!
@@ -28,6 +30,7 @@ use braid_layout::version::Lease;
 use braid_layout::{ColumnMask, DriveId, FileId, Generation, PartitionId};
 use braid_meta::catalogue::frame::PARTITION;
 use braid_meta::records::filling_rows;
+use braid_meta::records::frozen;
 use braid_meta::records::inodes::{self, has_untold, set_stale};
 use braid_meta::records::schema::{ComponentPlace, InodeRecord, StaleRecord, key, table};
 use braid_meta::records::tx::Tx;
@@ -347,6 +350,7 @@ async fn finish(core: &Arc<Core>, report: Report) -> Result<(), Refusal> {
     let compared = |_: &Core, tx: &mut Tx| {
         tx.set(key::meta("restored"), &0u64);
         tx.set(key::meta("rebuilt"), &0u64);
+        frozen::begin_anew(tx)?;
         let mut leased = Vec::new();
         let (from, to) = key::all(table::ATTENTION);
         for (attention, _) in tx.scan(&from, &to, usize::MAX)? {

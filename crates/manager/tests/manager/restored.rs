@@ -265,3 +265,41 @@ async fn what_got_its_name_after_the_backup_is_kept_and_what_was_removed_before_
     eventually("an operator let go of it", || async { components(&cluster, up.stat.file) == 0 }).await;
     holds_together(cluster).await;
 }
+
+/// The backup says that a freeze is under way. It has ended since, and the file was written: stills that are
+/// taken now must not be counted among those from before.
+#[tokio::test]
+async fn a_freeze_that_was_under_way_mixes_no_stills_of_two_moments() {
+    let cluster = Cluster::new(4, raid5(3)).await;
+    let mut client = cluster.manager.client().await;
+    let file = file(&cluster, &mut client, "f").await;
+    let at = NamePlace::of("main", "");
+    client.ask(SnapshotMake { at, name: "a".to_owned(), sync: false }).await.unwrap();
+    let drives: Vec<FakeDrive> = (0..4).map(|column| cluster.of(&file, column).clone()).collect();
+    let write = || open("f", Access::Write, false);
+    drives[2..].iter().for_each(|drive| drive.state().no_stills = Some(Reason::Full));
+    assert_eq!(client.refused(write()).await.reason, Reason::Busy);
+    let backup = backup(&mut client).await;
+    // One drive takes none, and has its still made later than the others.
+    drives[2].state().no_stills = None;
+    let next = opened(client.patient(write()).await.unwrap());
+    let place = (PartitionId(file.stat.volume.0), file.stat.segments[0].columns[0].object);
+    let written = UnitState { settled: version(2, next.lease.0, 1), ..UnitState::unwritten(0) };
+    for drive in &drives {
+        drive.state().objects.get_mut(&place).unwrap().units.insert(0, written.clone());
+        drive.state().no_stills = None;
+    }
+    client.done(release(&next, true)).await;
+
+    let cluster = cluster.restore(&backup).await;
+    let mut client = cluster.manager.client().await;
+    client.until_up(&cluster.drives.iter().collect::<Vec<_>>()).await;
+    let past = Open { at: NamePlace::of("main@a", "f"), ..open("f", Access::Read, false) };
+    let frozen = opened(client.patient(past).await.unwrap());
+    let segment = &frozen.stat.segments[0];
+    assert_eq!(segment.set, ColumnMask::all(4));
+    let stills = drives.iter().map(|drive| drive.object(place.0.0, segment.columns[0].object).unwrap());
+    assert!(stills.map(|still| still.units.get(&0).cloned()).all(|unit| unit == Some(written.clone())));
+    assert!(report(&cluster).contains("1 files on the drives have no name"), "stills from before are kept");
+    holds_together(cluster).await;
+}

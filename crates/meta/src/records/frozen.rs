@@ -57,22 +57,20 @@ pub fn begin(tx: &mut Tx, file: FileId) -> Result<Option<Freezing>, Refusal> {
     if before.is_none() && cover.is_none() {
         return Ok(None);
     }
-    let data = FileId(tx.next_number()?);
-    let objects = (0..segments).map(|_| tx.next_number().map(ObjectId)).collect::<Result<_, _>>()?;
+    let freezing = draw(tx, &inode)?;
     if let Some(before) = before {
-        rename(tx, file, before, data)?;
+        rename(tx, file, before, freezing.data)?;
     }
     match (before, cover) {
-        (Some(_), Some(cover)) => extend(tx, file, &inode, data, cover)?,
-        (None, Some(cover)) => past::keep_bytes(tx, file, &inode, cover, data),
+        (Some(_), Some(cover)) => extend(tx, file, &inode, freezing.data, cover)?,
+        (None, Some(cover)) => past::keep_bytes(tx, file, &inode, cover, freezing.data),
         (_, None) => {}
     }
     if inode.is_frozen() {
         leave_past(tx, &inode)?;
         inode.frozen = FileId(0);
     }
-    let freezing = Freezing { data, g: inode.g, objects };
-    tx.set(key::freezing(data), &file);
+    tx.set(key::freezing(freezing.data), &file);
     inode.bytes_epoch = newest;
     inode.freezing = Some(freezing.clone());
     inodes::save(tx, file, &inode)?;
@@ -142,8 +140,39 @@ pub fn end(
     Ok(inodes::save(tx, file, &inode)?)
 }
 
-/// Makes a file that loses its last name the frozen file of its own bytes.
+/// Gives all freezes that were begun other numbers. In a state that was put back from a copy, drives may have
+/// made objects of the numbers on record, and the files may have been written since. Made again under the same
+/// numbers, some columns of a frozen file would show what was before these writes, and others what is now.
+/// What the drives have of the numbers from before stays there, without a name.
+pub fn begin_anew(tx: &mut Tx) -> Result<(), Refusal> {
+    for (row, file) in tx.records::<FileId>(&key::all(table::FREEZING), usize::MAX)? {
+        tx.delete(row);
+        let Some(mut inode) = inodes::find(tx, file)? else { continue };
+        let Some(begun) = inode.freezing.take() else { continue };
+        let freezing = draw(tx, &inode)?;
+        rename(tx, file, begun.data, freezing.data)?;
+        tx.set(key::freezing(freezing.data), &file);
+        inode.freezing = Some(freezing);
+        inodes::save(tx, file, &inode)?;
+    }
+    Ok(())
+}
+
+/// Draws the numbers of a freeze that begins in the file's present generation.
+fn draw(tx: &mut Tx, inode: &InodeRecord) -> Result<Freezing, KvError> {
+    let data = FileId(tx.next_number()?);
+    let objects = inode.in_force().map(|_| tx.next_number().map(ObjectId)).collect::<Result<_, _>>()?;
+    Ok(Freezing { data, g: inode.g, objects })
+}
+
+/// Makes a file that loses its last name the frozen file of its own bytes. If they are being frozen for older
+/// snapshots, those that cover it now see the same.
 pub fn in_place(tx: &mut Tx, file: FileId, inode: &mut InodeRecord, cover: Cover) -> Result<(), Refusal> {
+    if let Some(begun) = &inode.freezing {
+        extend(tx, file, inode, begun.data, cover)?;
+        inode.bytes_epoch = past::newest(tx, inode.volume)?;
+        return Ok(());
+    }
     past::keep_bytes(tx, file, inode, cover, file);
     turn(tx, file, inode)
 }

@@ -109,7 +109,7 @@ pub fn drop_name(
     (inode.parent, inode.name) = (FileId(0), Vec::new());
     inode.kept = keeps(file);
     // While a lease is held, all that a snapshot has of the file is frozen, or is being frozen.
-    if let Some(cover) = cover.filter(|_| !inode.held && inode.freezing.is_none()) {
+    if let Some(cover) = cover.filter(|_| !inode.held) {
         frozen::in_place(tx, file, &mut inode, cover)?;
     }
     if inode.held || inode.kept || inode.is_frozen() {

@@ -320,6 +320,7 @@ impl Real {
             }
             Op::PassOverNumbers => {
                 self.db.write(snapshots::pass_over_numbers).expect("passed over");
+                self.db.write(frozen::begin_anew).expect("begun anew");
             }
             Op::Forget => self
                 .write(|tx, _| {
@@ -578,4 +579,20 @@ fn what_leaves_the_root_with_its_directory_is_still_in_the_snapshot() {
     ]);
     assert_eq!(real.copies[0].view["b/c/a"].attributes.size, 10);
     real.end().unwrap();
+}
+
+#[test]
+fn what_is_removed_while_it_is_frozen_for_one_snapshot_is_in_the_next_one_too() {
+    for kept in [false, true] {
+        let mut real = run(&[
+            Op::Write("a".into(), 10),
+            Op::Snapshot(String::new(), "x".into()),
+            Op::BeginFreeze("a".into()),
+            Op::Snapshot(String::new(), "y".into()),
+            Op::Unlink("a".into(), kept),
+            Op::EndFreezes,
+        ]);
+        assert!(real.copies.iter().all(|copy| copy.view["a"].attributes.size == 10));
+        real.end().unwrap();
+    }
 }
