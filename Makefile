@@ -5,7 +5,7 @@ export RUST_BACKTRACE ?= 1
 # Where cargo puts what it builds.
 TARGET_DIR = $(shell $(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
 
-.PHONY: lab posix posix-suites mount-trees mount-files mount-soak mount-fsx mount-peers setup-mount andrew demo test quick python wheel cases setup setup-python setup-full store-full store-model index-memory many-files build format lint docs units fuzz-smoke kill-loop rounds three-hosts send-ways perf soak clean
+.PHONY: lab posix posix-suites mount-trees mount-files mount-soak mount-fsx mount-peers setup-mount andrew demo test quick python wheel cases setup setup-python setup-full store-full store-model index-memory many-files build format lint docs units fuzz-smoke kill-loop rounds three-hosts upgrade send-ways perf soak clean
 
 ## A whole cluster on this machine: files in and out, a drive killed, read degraded, rebuilt, compared.
 demo: build
@@ -105,6 +105,12 @@ rounds: setup
 ## By hand, as root: the three hosts of docs/operations.md in three network namespaces.
 three-hosts: build
 	tests/three-hosts.sh
+
+## By hand: a cluster of the last release is upgraded to this tree's build, and taken back, one process at a time,
+## under load; OLD=REVISION is the release before: by default the newest tag.
+upgrade: build
+	tools/old-build.sh "$(TARGET_DIR)" $(OLD)
+	tests/upgrade.sh "$(TARGET_DIR)/old/release/braid" "$(TARGET_DIR)/release/braid"
 
 ## By hand, as root: what programs take on a tree of many small files, and cargo on a crate, on a local ext4,
 ## on a mount, and on those of others that are installed (`make mount-peers`); FILES=20000, PEERS= for none.

@@ -343,7 +343,8 @@ fn reason_kind(reason: Reason) -> Kind {
         | Reason::NotCaughtUp
         | Reason::Busy
         | Reason::Outdated
-        | Reason::Closing => Kind::Unavailable,
+        | Reason::Closing
+        | Reason::Newer => Kind::Unavailable,
         // The client itself should have handled these: a refusal that gets here is a bug.
         Reason::Malformed
         | Reason::Unsupported

@@ -5,6 +5,7 @@ use std::io;
 
 use braid_layout::{ClusterId, DriveId};
 use braid_wire::data::PeerRole;
+use braid_wire::frame::{WIRE_VERSION, WIRE_VERSION_OLDEST};
 use braid_wire::token::Pin;
 use braid_wire::{DecodeError, FrameError, Refusal};
 
@@ -196,8 +197,8 @@ pub enum Mismatch {
     },
     /// No wire version in common.
     #[error(
-        "it speaks wire version{}, this build {}: run the same release of braid at both ends",
-        Versions(*min, *max), braid_wire::frame::WIRE_VERSION
+        "it speaks wire version{}, this build{}: upgrade the older end, one release at a time",
+        Versions(*min, *max), Versions(WIRE_VERSION_OLDEST, WIRE_VERSION)
     )]
     Version {
         /// Lowest version that the peer speaks.

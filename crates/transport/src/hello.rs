@@ -3,7 +3,7 @@
 use braid_layout::{ClusterId, DriveId};
 use braid_wire::capability::Challenge;
 use braid_wire::data::{HELLO, HELLO_REFUSED, Hello, PeerRole};
-use braid_wire::frame::WIRE_VERSION;
+use braid_wire::frame::{WIRE_VERSION, WIRE_VERSION_OLDEST};
 use braid_wire::{FrameError, FrameHeader, Reason, Refusal, Wire};
 
 use crate::error::{Mismatch, Result, TransportError};
@@ -27,8 +27,9 @@ pub(crate) enum Wanted {
     AnyCluster,
 }
 
-/// Receives the peer's Hello and checks that the peer is the expected one. Versions are compared first, as
-/// they stand in the header of the peer's very first frame: nothing of another version is sent or understood.
+/// Receives the peer's Hello and checks that the peer is the expected one. Versions are compared first: the
+/// newest that the peer speaks stands in the header of its very first frame, and the oldest in its Hello. Nothing
+/// is sent to a peer that has none in common with this build.
 pub(crate) async fn take(
     receiver: &mut Receiver,
     role: PeerRole,
@@ -63,7 +64,7 @@ pub(crate) async fn take(
 }
 
 fn mismatch(hello: &Hello, role: PeerRole, wanted: Wanted, drive: Option<DriveId>) -> Option<Mismatch> {
-    if !(hello.version_min..=hello.version_max).contains(&WIRE_VERSION) {
+    if hello.version_min > WIRE_VERSION || hello.version_max < WIRE_VERSION_OLDEST {
         return Some(Mismatch::Version { min: hello.version_min, max: hello.version_max });
     }
     if hello.role != role {

@@ -3,7 +3,8 @@
 //!
 //! Three macros declare messages, each the only table of its format: `record!` (a struct, fields in order),
 //! `choice!` (a closed set of numbered values) and `message_set!` (the messages of one direction, numbered).
-//! Decoding never allocates more than the input could hold, and refuses trailing bytes.
+//! Decoding never allocates more than the input could hold, and refuses trailing bytes; but a message's body
+//! may have fields of a later version after those that this build knows ([`message_set!`](crate::message_set)).
 
 use braid_layout::{
     ClientId, ClusterId, Column, ColumnMask, DriveId, EndBound, FileId, Generation, HolderId, LockSession,
@@ -310,10 +311,13 @@ macro_rules! record {
     };
 }
 
-/// Declares a closed set of numbered values, one byte each.
+/// Declares a closed set of numbered values, one byte each. After `else` comes the value that numbers of later
+/// versions are decoded as; without it they are an error.
 #[macro_export]
 macro_rules! choice {
-    ($(#[$doc:meta])* $vis:vis enum $name:ident { $($(#[$value_doc:meta])* $value:ident = $number:literal),* $(,)? }) => {
+    ($(#[$doc:meta])* $vis:vis enum $name:ident $(else $later:ident)? {
+        $($(#[$value_doc:meta])* $value:ident = $number:literal),* $(,)?
+    }) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
@@ -342,6 +346,8 @@ macro_rules! choice {
             fn take(input: &mut &[u8]) -> Result<Self, $crate::codec::DecodeError> {
                 match u8::take(input)? {
                     $($number => Ok($name::$value),)*
+                    $(1.. => Ok($name::$later),)?
+                    #[allow(unreachable_patterns, reason = "a set with `else` has a value for each number but 0")]
                     other => Err($crate::codec::DecodeError::Value { field: stringify!($name), value: u64::from(other) }),
                 }
             }
@@ -380,10 +386,11 @@ macro_rules! message_set {
                 match self { $($name::$value(body) => $crate::codec::Wire::put(body, out)),* }
             }
 
-            /// Decodes a body of the given kind. `body` must hold nothing else.
-            pub fn from_body(kind: u16, body: &[u8]) -> Result<Self, $crate::codec::DecodeError> {
+            /// Decodes a body of the given kind. What follows its last field is of a later version, and passed
+            /// over: its sender has seen this build's version, and adds nothing that must be heeded.
+            pub fn from_body(kind: u16, mut body: &[u8]) -> Result<Self, $crate::codec::DecodeError> {
                 match kind {
-                    $($number => <$body as $crate::codec::Wire>::from_bytes(body).map($name::$value),)*
+                    $($number => <$body as $crate::codec::Wire>::take(&mut body).map($name::$value),)*
                     other => Err($crate::codec::DecodeError::Kind(other)),
                 }
             }

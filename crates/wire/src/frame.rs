@@ -4,7 +4,7 @@
 //! | offset | size | field | meaning |
 //! |---|---|---|---|
 //! | 0 | 4 | magic | `42 52 49 44` ("BRID") |
-//! | 4 | 2 | version | of the whole wire format; 2 |
+//! | 4 | 2 | version | the newest of the whole wire format that the sender speaks; 3 |
 //! | 6 | 2 | kind | the message's number; replies have bit 15 set |
 //! | 8 | 8 | request | chosen by the asker, echoed by the reply |
 //! | 16 | 4 | body_bytes | at most 1 MiB |
@@ -20,6 +20,9 @@ use crate::checksum::crc32c;
 pub const MAGIC: [u8; 4] = *b"BRID";
 /// Version of the whole wire format.
 pub const WIRE_VERSION: u16 = 3;
+/// Oldest version that this build speaks with others: the last release's. Both ends take the older of their
+/// newest versions.
+pub const WIRE_VERSION_OLDEST: u16 = 3;
 /// Length of a frame's header, in bytes.
 pub const HEADER_BYTES: usize = 32;
 /// Maximum length of a body, in bytes.
@@ -51,8 +54,8 @@ pub enum FrameError {
     /// The first four bytes are not the magic, so the peer does not speak Braid's protocol.
     #[error("not a Braid frame (magic {0:02x?}); is this the right port?")]
     Magic([u8; 4]),
-    /// The peer speaks a version that this build does not.
-    #[error("peer speaks wire version {0}; this build speaks {WIRE_VERSION}")]
+    /// The peer's newest version is older than this build's oldest.
+    #[error("peer speaks wire version {0}; this build speaks {WIRE_VERSION_OLDEST} to {WIRE_VERSION}")]
     Version(u16),
     /// The header does not match its checksum.
     #[error("frame header is damaged: checksum {found:#010x}, computed {computed:#010x}")]
@@ -117,7 +120,7 @@ impl FrameHeader {
         }
         let mut rest = &bytes[4..];
         let version = u16_at(&mut rest);
-        if version != WIRE_VERSION {
+        if version < WIRE_VERSION_OLDEST {
             return Err(FrameError::Version(version));
         }
         let kind = u16_at(&mut rest);

@@ -6,7 +6,7 @@ use std::fmt;
 choice! {
     /// The reason why a request was refused. The number is the format; the doc comment says what the asker
     /// should do.
-    pub enum Reason {
+    pub enum Reason else Newer {
         /// The request could not be decoded, or its fields contradict each other. Do not send it again.
         Malformed = 1,
         /// The peer does not serve this kind of request.
@@ -125,6 +125,8 @@ choice! {
         SnapshotReadOnly = 67,
         /// The directory has no such snapshot: it was removed, or never made.
         NoSnapshot = 68,
+        /// A reason of a later version, which only the refusal's text explains. It is never sent.
+        Newer = 255,
     }
 }
 

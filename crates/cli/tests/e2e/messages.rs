@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::process::Stdio;
 
 use braid_wire::FrameHeader;
-use braid_wire::frame::WIRE_VERSION;
+use braid_wire::frame::{WIRE_VERSION, WIRE_VERSION_OLDEST};
 
 use crate::support::{Cluster, braid, finish, noise, run, said, signal};
 
@@ -58,7 +58,7 @@ fn a_manager_of_another_release_is_named_at_once() {
         8,
         9
     );
-    let other = WIRE_VERSION - 1;
+    let other = WIRE_VERSION_OLDEST - 1;
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.expect("accepted");
@@ -74,7 +74,7 @@ fn a_manager_of_another_release_is_named_at_once() {
     fs::write(&path, file).expect("written");
     let mut command = braid();
     command.args(["status", "--cluster"]).arg(&path);
-    let both = format!("it speaks wire version {other}, this build {WIRE_VERSION}: run the same release");
+    let both = format!("it speaks wire version {other}, this build {WIRE_VERSION}: upgrade the older end");
     run(command).failed(5, &both);
 }
 

@@ -28,7 +28,7 @@ use braid_transport::{Receiver, Stream, TransportError, challenge};
 use braid_wire::authorise::{Denied, Verified, authorise_in};
 use braid_wire::capability::Binding;
 use braid_wire::data::{HELLO, Hello, PeerRole};
-use braid_wire::frame::{FrameHeader, WIRE_VERSION};
+use braid_wire::frame::{FrameHeader, WIRE_VERSION, WIRE_VERSION_OLDEST};
 use braid_wire::seal::split;
 use braid_wire::session::Session;
 use braid_wire::{Refusal, Wire};
@@ -53,7 +53,7 @@ pub(crate) async fn serve(core: Arc<Core>, stream: Stream, closing: watch::Recei
     let (mut sender, receiver) = stream.into_halves();
     let hello = Hello {
         role: PeerRole::Drive,
-        version_min: WIRE_VERSION,
+        version_min: WIRE_VERSION_OLDEST,
         version_max: WIRE_VERSION,
         cluster: core.cluster,
         drive: core.drive,

@@ -12,7 +12,7 @@ use braid_transport::{Asked, ControlPeer, Listener, Stream, TransportError, chal
 use braid_wire::capability::Key;
 use braid_wire::control::{Authenticate, ControlReply, ControlRequest};
 use braid_wire::data::{Hello, PeerRole};
-use braid_wire::frame::WIRE_VERSION;
+use braid_wire::frame::{WIRE_VERSION, WIRE_VERSION_OLDEST};
 use braid_wire::token::{Standing, Token, TokenRole};
 use braid_wire::{Reason, Refusal};
 use tokio::task::JoinSet;
@@ -75,7 +75,7 @@ async fn conversation(core: &Arc<Core>, stream: Stream) -> Result<(), TransportE
     let address = stream.address().to_owned();
     let hello = Hello {
         role: PeerRole::Manager,
-        version_min: WIRE_VERSION,
+        version_min: WIRE_VERSION_OLDEST,
         version_max: WIRE_VERSION,
         cluster: core.cluster.cluster,
         drive: DriveId(0),

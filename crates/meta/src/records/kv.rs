@@ -63,7 +63,18 @@ pub enum KvError {
         /// Oldest version that this build reads.
         wanted: u8,
     },
-    /// A value does not decode: another version wrote it, or it is damaged.
+    /// The state is of a newer release's format.
+    #[error(
+        "the manager's state is of version {found}, which a newer release has written, and this build reads versions up \
+         to {known}: run the newer release; to go back, restore a backup from before the upgrade (braid manager restore)"
+    )]
+    Newer {
+        /// Version of the stored state.
+        found: u64,
+        /// Newest version that this build reads.
+        known: u8,
+    },
+    /// A value does not decode: it is damaged.
     #[error("the manager's state is damaged: the value of key {key:02x?} does not decode: {what}")]
     Damaged {
         key: Vec<u8>,

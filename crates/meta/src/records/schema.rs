@@ -553,9 +553,7 @@ pub fn fields<'a>(key: &[u8], bytes: &'a [u8]) -> Result<&'a [u8], KvError> {
         Some((&found, _)) if found < SCHEMA_VERSION_OLDEST => {
             Err(KvError::Version { found, wanted: SCHEMA_VERSION_OLDEST })
         }
-        Some((version, _)) => {
-            Err(damaged(key, format!("its version is {version}; this build reads {SCHEMA_VERSION}")))
-        }
+        Some((&found, _)) => Err(KvError::Newer { found: u64::from(found), known: SCHEMA_VERSION }),
         None => Err(damaged(key, "it is empty")),
     }
 }

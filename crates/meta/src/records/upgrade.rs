@@ -6,6 +6,7 @@ use braid_layout::FileId;
 use braid_wire::Refusal;
 use braid_wire::control::EntryKind;
 
+use crate::records::kv::KvError;
 use crate::records::schema::{Account, SCHEMA_VERSION, VolumeRecord, key, table};
 use crate::records::tx::Tx;
 use crate::records::{inodes, quotas};
@@ -13,12 +14,17 @@ use crate::records::{inodes, quotas};
 /// Number of records read at a time.
 const PAGE: usize = 4096;
 
-/// Brings a state up to this build's version. From version 3 on, each directory counts the directories in it.
+/// Brings a state up to this build's version. From version 3 on, each directory counts the directories in it. A
+/// newer release's state is refused.
 pub fn upgrade(tx: &mut Tx) -> Result<(), Refusal> {
+    let format = u64::from(SCHEMA_VERSION);
+    let found = tx.number("format")?;
+    if found > format {
+        return Err(KvError::Newer { found, known: SCHEMA_VERSION }.into());
+    }
     count_nameless(tx)?;
     make_accounts(tx)?;
-    let format = u64::from(SCHEMA_VERSION);
-    if tx.number("format")? >= format {
+    if found == format {
         return Ok(());
     }
     let mut below = BTreeMap::<FileId, u32>::new();
@@ -85,6 +91,17 @@ mod tests {
     use crate::records::memory::MemoryKv;
     use crate::records::schema::InodeRecord;
     use crate::records::schema::directory_record;
+
+    #[test]
+    fn a_newer_release_s_state_is_refused() {
+        let db = Db::new(Arc::new(MemoryKv::new()));
+        let newer = db.write(|tx| {
+            tx.set(key::meta("format"), &(u64::from(SCHEMA_VERSION) + 1));
+            upgrade(tx)
+        });
+        let refusal = newer.expect_err("refused");
+        assert!(refusal.detail.contains("run the newer release"), "{refusal}");
+    }
 
     #[test]
     fn files_without_a_name_are_counted_once() {

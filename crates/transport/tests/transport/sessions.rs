@@ -12,7 +12,7 @@ use braid_transport::{
 use braid_wire::capability::Key;
 use braid_wire::control::{ControlHead, ControlReply, ControlRequest, RequestHead, VolumeList};
 use braid_wire::data::{DriveReply, HELLO, Hello, PeerRole};
-use braid_wire::frame::WIRE_VERSION;
+use braid_wire::frame::{WIRE_VERSION, WIRE_VERSION_OLDEST};
 use braid_wire::seal::ReplySeal;
 use braid_wire::token::{Standing, Token};
 use braid_wire::{FrameHeader, Reason, Refusal, Wire};
@@ -20,7 +20,9 @@ use common::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// A version that this build does not speak.
-const OTHER_VERSION: u16 = WIRE_VERSION + 1;
+const OTHER_VERSION: u16 = WIRE_VERSION_OLDEST - 1;
+/// A version of a later release.
+const LATER_VERSION: u16 = WIRE_VERSION + 1;
 
 #[tokio::test]
 async fn a_mute_peer_is_given_up() {
@@ -42,8 +44,12 @@ async fn the_wrong_peer_is_told() {
             Mismatch::Drive { expected: DRIVE, found: DriveId(9) },
         ),
         (
-            Hello { version_min: OTHER_VERSION, version_max: OTHER_VERSION + 1, ..hello(PeerRole::Drive) },
-            Mismatch::Version { min: OTHER_VERSION, max: OTHER_VERSION + 1 },
+            Hello { version_min: OTHER_VERSION - 1, version_max: OTHER_VERSION, ..hello(PeerRole::Drive) },
+            Mismatch::Version { min: OTHER_VERSION - 1, max: OTHER_VERSION },
+        ),
+        (
+            Hello { version_min: LATER_VERSION, version_max: LATER_VERSION, ..hello(PeerRole::Drive) },
+            Mismatch::Version { min: LATER_VERSION, max: LATER_VERSION },
         ),
     ];
     for (hello, expected) in cases {
@@ -55,7 +61,7 @@ async fn the_wrong_peer_is_told() {
     }
 }
 
-/// A peer of another version may use another form from its first message on, so nothing but the header is
+/// A peer of an older version may use another form from its first message on, so nothing but the header is
 /// looked at.
 #[tokio::test]
 async fn a_peer_of_another_version_is_told_by_its_first_header() {
@@ -75,7 +81,8 @@ async fn a_peer_of_another_version_is_told_by_its_first_header() {
     let error = connect(&address).await.unwrap_err();
     let TransportError::WrongPeer { mismatch, .. } = &error else { panic!("{error}") };
     assert_eq!(*mismatch, Mismatch::Version { min: OTHER_VERSION, max: OTHER_VERSION });
-    let both = format!("it speaks wire version {OTHER_VERSION}, this build {WIRE_VERSION}: ");
+    let both =
+        format!("it speaks wire version {OTHER_VERSION}, this build {WIRE_VERSION}: upgrade the older end");
     assert!(error.to_string().contains(&both), "{error}");
 }
 
@@ -382,7 +389,7 @@ async fn an_unknown_request_is_refused_and_the_session_goes_on() {
     let head = RequestHead::NONE.to_bytes();
     for (number, kind, body, reason) in [
         (2, 0x0fff, head.clone(), Reason::Unsupported),
-        (3, 0x0202, [head, b"trailing".to_vec()].concat(), Reason::Malformed),
+        (3, 0x0201, [head.clone(), b"cut".to_vec()].concat(), Reason::Malformed),
         (4, 0x0202, b"no head".to_vec(), Reason::Malformed),
     ] {
         sender.send(kind, number, &body, &[]).await.unwrap();
@@ -394,6 +401,13 @@ async fn an_unknown_request_is_refused_and_the_session_goes_on() {
             other => panic!("{other:?}"),
         }
     }
+    let later = [head, b"a later version's field".to_vec()].concat();
+    sender.send(0x0202, 5, &later, &[]).await.unwrap();
+    let (header, body) = receiver.frame().await.unwrap().unwrap();
+    let mut arguments = body.as_slice();
+    ControlHead::take(&mut arguments).unwrap();
+    let reply = ControlReply::from_body(header.kind, arguments).unwrap();
+    assert_eq!(reply, ControlReply::Done(braid_wire::control::Done {}), "it is passed over");
 }
 
 /// The error of a session whose manager sends these bytes after the welcome, whatever the request.
