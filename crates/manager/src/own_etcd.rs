@@ -1,11 +1,11 @@
 //! The etcd that Braid runs for its managers: who is a member, and what keeps it in order.
 //!
 //! What: on each manager's host a member of etcd runs as a child of the manager's process (the `braid`
-//! program starts it). The manager that leads adds members and takes them out ([`join`]), and looks after all
-//! of them ([`tend`]): it gives a vote to those that have caught up, repairs a full database, and makes a
+//! program starts it). The manager that leads adds members and takes them out (`join`), and looks after all
+//! of them (`tend`): it gives a vote to those that have caught up, repairs a full database, and makes a
 //! snapshot each day. Nothing of this is done for an etcd of somebody else (`--state etcd://...`).
 //!
-//! How: what may be done, and in which order, is decided in [`plan`], which is pure; [`calls`] has all that
+//! How: what may be done, and in which order, is decided in `plan`, which is pure; [`calls`] has all that
 //! is said to etcd. A member's name is the address of its manager.
 
 pub mod calls;
