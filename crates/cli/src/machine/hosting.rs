@@ -269,6 +269,8 @@ pub(crate) fn token_spec(host: &str) -> TokenSpec {
         name: format!("manager-{host}-{now_s}"),
         role: TokenRole::Manager,
         volumes: None,
+        below: Vec::new(),
+        user: None,
         read_only: false,
         lasts_s: TOKEN_S,
     }

@@ -5,7 +5,11 @@ use std::time::Duration;
 use braid_layout::Shape;
 use braid_wire::capability::Protection;
 use braid_wire::control::{
-    BACKUP_PART_BYTES_MAX, Backup, BackupReply, CalibrateDrive, CalibrateDriveReply, ControlReply, DirectoryReply, DrainDrive, DrainDriveReply, Entry, FreeUnnamed, JobRow, Jobs, Lookup, NamePlace, PauseDrive, ReadBackup, ReadDirectory, RemoveDrive, RenameHow, ReplaceDrive, ScrubDrive, ScrubDriveReply, ShapeSpec, StatRow, Status, StatusReply, UnlinkOnly, VolumeCreate, VolumeList, VolumeProtect, VolumeRemove, VolumeRow,
+    BACKUP_PART_BYTES_MAX, Backup, BackupReply, CalibrateDrive, CalibrateDriveReply, ControlReply,
+    DirectoryReply, DrainDrive, DrainDriveReply, Entry, FreeUnnamed, JobRow, Jobs, Lookup, NamePlace,
+    PauseDrive, ReadBackup, ReadDirectory, RemoveDrive, RenameHow, ReplaceDrive, ScrubDrive, ScrubDriveReply,
+    ShapeSpec, StatRow, Status, StatusReply, UnlinkOnly, VolumeCreate, VolumeList, VolumeProtect,
+    VolumeRemove, VolumeRow,
 };
 use braid_wire::data::{CalibrateAct, ScrubAct};
 use braid_wire::{Reason, Refusal};

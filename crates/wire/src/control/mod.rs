@@ -44,7 +44,12 @@ pub use attributes::{
 };
 pub use batch::{BATCH_ITEMS_MAX, Batch, BatchAnswer, BatchItem, BatchReply};
 pub use drive::{
-    Admission, BACKUP_PART_BYTES_MAX, Backup, BackupPart, BackupReply, CalibrateDrive, CalibrateDriveReply, Certificate, CertifyDrive, DrainDrive, DrainDriveReply, DriveRow, DriveState, FileSystem, FreeUnnamed, Heartbeat, HeartbeatReply, JoinDrive, JoinDriveReply, Latency, ManagerRow, MemberRow, NamesState, PAUSE_MS_MAX, PauseDrive, ProcessMark, ReadBackup, RemoveDrive, ReplaceDrive, ReplaceDriveReply, SISTERS_MAX, ScrubDrive, ScrubDriveReply, SisterRow, Sisters, SistersReply, StateMark, Status, StatusReply,
+    Admission, BACKUP_PART_BYTES_MAX, Backup, BackupPart, BackupReply, CalibrateDrive, CalibrateDriveReply,
+    Certificate, CertifyDrive, DrainDrive, DrainDriveReply, DriveRow, DriveState, FileSystem, FreeUnnamed,
+    Heartbeat, HeartbeatReply, JoinDrive, JoinDriveReply, Latency, ManagerRow, MemberRow, NamesState,
+    PAUSE_MS_MAX, PauseDrive, ProcessMark, ReadBackup, RemoveDrive, ReplaceDrive, ReplaceDriveReply,
+    SISTERS_MAX, ScrubDrive, ScrubDriveReply, SisterRow, Sisters, SistersReply, StateMark, Status,
+    StatusReply,
 };
 pub use file::{
     Access, Allocate, AllocateAct, Backing, BeginHeal, ByteRange, ColumnRow, Commit, CreateUnnamed, Cut,

@@ -158,7 +158,7 @@ fn secret_of(state: &Arc<Mutex<ManagerState>>, asker: &Authenticate) -> Result<K
             let unknown = || Refusal::new(Reason::NoDrive, "this drive never joined");
             state.masters.get(&asker.drive).map(Token::drive_secret).ok_or_else(unknown)
         }
-        Standing::Client => Err(Refusal::new(Reason::NotAllowed, "only drives here")),
+        Standing::Client | Standing::Manager => Err(Refusal::new(Reason::NotAllowed, "only drives here")),
     }
 }
 
