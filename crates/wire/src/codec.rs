@@ -347,7 +347,6 @@ macro_rules! choice {
                 match u8::take(input)? {
                     $($number => Ok($name::$value),)*
                     $(1.. => Ok($name::$later),)?
-                    #[allow(unreachable_patterns, reason = "a set with `else` has a value for each number but 0")]
                     other => Err($crate::codec::DecodeError::Value { field: stringify!($name), value: u64::from(other) }),
                 }
             }
