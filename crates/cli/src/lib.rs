@@ -70,6 +70,9 @@ pub use args::{Demo, DriveOptions, SimRun};
 
 /// Time limit for background threads to stop when the program ends.
 const LINGER: Duration = Duration::from_millis(200);
+/// Stack of a worker thread. One request of the manager takes more than a megabyte in a build that is not for
+/// release, as the steps of all kinds of requests have room in it.
+const STACK_BYTES: usize = 8 << 20;
 
 /// Runs `braid` with these words, the first of which is the program's name, and returns its exit code.
 pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -107,7 +110,8 @@ fn refused(error: &clap::Error, expanded: &Expanded) -> ExitCode {
 
 /// Runs a command to its end, tells how it failed, and returns the program's exit code.
 pub fn conclude(command: impl Future<Output = Result<(), Failure>>) -> ExitCode {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.enable_all().thread_stack_size(STACK_BYTES).build();
     ended(runtime.doing(|| "start".into()).and_then(|runtime| {
         let ended = runtime.block_on(command);
         runtime.shutdown_timeout(LINGER);

@@ -116,11 +116,11 @@ impl Managers {
         let mut seen = BTreeSet::new();
         let is_good = |entry: &&String| is_address(entry) && seen.insert((*entry).clone());
         let mut list: Vec<String> = list.iter().filter(is_good).take(MANAGERS_MAX).cloned().collect();
-        if list.is_empty() {
+        if list.is_empty() && !known.told.iter().any(|told| told == address) {
             // A manager that is alone tells no list: it is where it was found.
             list.push(address.to_owned());
         }
-        if list != known.learned {
+        if !list.is_empty() && list != known.learned {
             if managers_mark(&list) != managers_mark(&known.learned) {
                 tracing::debug!(managers = %list.join(","), "the list of managers");
             }
@@ -459,8 +459,10 @@ mod tests {
         let told = list("b:1,d:1").with_remembered(&list("a:1,b:1,c:1"));
         assert_eq!(order(&told), ["b:1", "d:1", "a:1", "c:1"]);
         assert!(told.are_several() && told.to_string() == "b:1,d:1", "{told}");
-        told.handle_leader("c:1", &["c:1".to_owned()]);
-        assert_eq!((told.to_string(), order(&told).len()), ("c:1".to_owned(), 4));
+        told.handle_leader("c:1", &[]);
+        assert_eq!(told.to_string(), "c:1", "one that is alone is where it was found");
+        told.handle_leader("a:1", &["a:1".to_owned()]);
+        assert_eq!((told.to_string(), order(&told).len()), ("a:1".to_owned(), 4));
     }
 
     fn search(text: &str) -> Search {
