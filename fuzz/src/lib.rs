@@ -153,7 +153,7 @@ pub fn control_reply(bytes: &[u8]) {
     }
 }
 
-/// What was understood of a message is its beginning: what follows is a later version's.
+/// Checks that the part of a message that was understood is its beginning: the rest is a later version's.
 fn assert_begins(bytes: &[u8], understood: &[u8]) {
     assert!(bytes.starts_with(understood), "{understood:02x?} of {bytes:02x?}");
 }
