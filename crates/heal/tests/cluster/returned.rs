@@ -72,8 +72,8 @@ async fn beside_writers(count: usize) {
     cluster.restart(1).await;
     written(&client, "d1", 1).await;
     assert_eq!(read_all(&client, &name("f")).await.expect("read beside it").len(), BYTES);
-    let healing = row(&client, "d1").await.expect("its row");
-    assert_eq!(healing.stale, 1, "the heal is under way: {healing:?}");
+    // It is still under way. The count may be another for a moment, while a writer's turn is decided.
+    wait_for(|| async { row(&client, "d1").await.is_some_and(|row| row.stale == 1) }).await;
     for writer in &writers {
         writer.gets_on().await;
     }
