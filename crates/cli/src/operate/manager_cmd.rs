@@ -10,7 +10,7 @@ use braid_client::Client;
 use braid_manager::restore::backup::unpack;
 use braid_manager::{Kv, ManagerError};
 use braid_wire::checksum::RunningCrc;
-use braid_wire::control::{BackupReply, ManagerRow, MemberRow};
+use braid_wire::control::BackupReply;
 use serde::Serialize;
 
 use crate::args::ManagerRestore;
@@ -18,9 +18,9 @@ use crate::connect;
 use crate::machine::hosting::token_spec;
 use crate::machine::serve;
 use crate::machine::temporary_dir::{OnDrop, TemporaryDir};
+use crate::operate::status::managers;
 use crate::output::exit::{Doing, Exit, Failure};
-use crate::output::report::{Report, table};
-use crate::output::size;
+use crate::output::report::Report;
 
 /// Bytes of the checksum at the end of a backup.
 const CRC_BYTES: usize = 4;
@@ -210,74 +210,11 @@ pub(crate) async fn replace(old: &str, cluster: Option<&Path>, report: Report) -
     })
 }
 
-/// The managers and the members of etcd in `--json`.
-#[derive(Debug, Serialize)]
-struct ClusterFacts {
-    managers: Vec<ManagerFacts>,
-    members: Vec<MemberFacts>,
-}
-
-#[derive(Debug, Serialize)]
-struct ManagerFacts {
-    address: String,
-    leads: bool,
-    /// Time since it was last heard.
-    silent_ms: u64,
-    /// Changes that it has not taken over yet.
-    lag: u64,
-    version: String,
-}
-
-#[derive(Debug, Serialize)]
-struct MemberFacts {
-    name: String,
-    peer: String,
-    healthy: bool,
-    leads: bool,
-    database_bytes: u64,
-    alarms: Vec<String>,
-}
-
 /// Runs `braid cluster ls`.
 pub(crate) async fn list(cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
     let client = connect::cluster(cluster).await?;
     let status = connect::status_soon(&client).await?;
-    let manager = |row: ManagerRow| {
-        let ManagerRow { address, leads, silent_ms, lag, version } = row;
-        ManagerFacts { address, leads, silent_ms, lag, version }
-    };
-    let member = |row: MemberRow| {
-        let MemberRow { name, peer, healthy, leads, database_bytes, alarms } = row;
-        MemberFacts { name, peer, healthy, leads, database_bytes, alarms }
-    };
-    let facts = ClusterFacts {
-        managers: status.managers.into_iter().map(manager).collect(),
-        members: status.members.into_iter().map(member).collect(),
-    };
-    report.facts(&facts, show)
-}
-
-fn show(facts: &ClusterFacts) -> String {
-    let managers = facts.managers.iter().map(|manager| {
-        let role = if manager.leads { "leads" } else { "stands by" };
-        let address = manager.address.clone();
-        vec![address, role.to_owned(), manager.lag.to_string(), manager.version.clone()]
-    });
-    let managers = table(&["manager", "role", "lag", "version"], &[2], managers);
-    if facts.members.is_empty() {
-        return managers;
-    }
-    let members = facts.members.iter().map(|member| {
-        let state = match (member.healthy, member.leads) {
-            (false, _) => "does not answer",
-            (true, true) => "leads",
-            (true, false) => "follows",
-        };
-        let alarms = if member.alarms.is_empty() { "-".to_owned() } else { member.alarms.join(", ") };
-        let bytes = size::show(member.database_bytes);
-        vec![member.name.clone(), member.peer.clone(), state.to_owned(), bytes, alarms]
-    });
-    managers + "\n" + &table(&["etcd of", "peer address", "state", "size", "alarms"], &[3], members)
+    report.facts(&managers::facts(&status), managers::tables)
 }
 
 #[cfg(test)]

@@ -312,7 +312,8 @@ fn a_cluster_of_one_manager_becomes_one_of_several() {
     let dir = alone.dir.clone();
     let of_directory = || {
         let mut command = braid();
-        command.args(["manager", "backup"]).arg(&file).arg("--dir").arg(&dir);
+        command.current_dir(file.parent().expect("a directory"));
+        command.args(["manager", "backup", "manager.backup"]).arg("--dir").arg(&dir);
         run(command)
     };
     of_directory().failed(7, "in use by another manager");

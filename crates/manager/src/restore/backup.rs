@@ -251,9 +251,8 @@ fn write_file(path: &Path, tx: &Tx) -> Result<BackupReply, Problem> {
     let file = out.inner.into_inner().map_err(io::IntoInnerError::into_error)?;
     file.sync_all()?;
     fs::rename(&fresh, path)?;
-    if let Some(dir) = path.parent() {
-        File::open(dir)?.sync_all()?;
-    }
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(dir)?.sync_all()?;
     Ok(BackupReply { path: path.display().to_string(), bytes, rows, crc })
 }
 

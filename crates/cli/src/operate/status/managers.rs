@@ -107,9 +107,12 @@ pub(crate) fn risks(status: &StatusReply) -> Vec<Risk> {
 
 /// The tables for people; empty for one manager with its state in its own directory.
 pub(crate) fn show(facts: &Facts) -> String {
-    if facts.managers.len() < 2 && facts.members.is_empty() {
-        return String::new();
-    }
+    let is_alone = facts.managers.len() < 2 && facts.members.is_empty();
+    if is_alone { String::new() } else { tables(facts) }
+}
+
+/// The tables for people, also of one manager.
+pub(crate) fn tables(facts: &Facts) -> String {
     let managers = facts.managers.iter().map(|manager| {
         let role = if manager.leads { "leads" } else { "stands by" };
         let behind = if manager.leads { String::new() } else { manager.lag.to_string() };
