@@ -141,5 +141,8 @@ async fn a_directory_is_not_taken_for_one_of_the_other_kind() {
     assert!(said.contains("--state etcd://"), "{said}");
     std::fs::write(dir.path().join("manager.redb"), "a state").unwrap();
     let said = start(config(&etcd, dir.path())).await;
-    assert!(said.contains("has a state of its own") && said.contains("braid manager import"), "{said}");
+    assert!(
+        said.contains("has a state of its own") && said.contains("braid manager restore FILE --state"),
+        "{said}"
+    );
 }

@@ -179,7 +179,7 @@ async fn a_rogue_manager_is_refused_by_name_and_the_others_are_used() {
     let TransportError::WrongPeer { mismatch: Mismatch::Authority { .. }, address } = &error else {
         panic!("{error}")
     };
-    assert_eq!(*address, rogue.address);
+    assert!([&rogue.address, &stranger.address].contains(&address));
     assert!(error.to_string().contains("another cluster's manager"), "{error}");
     let leader = Manager::start(Is::Leader(Vec::new())).await;
     let mixed = list(&[&rogue, &stranger, &leader]);
