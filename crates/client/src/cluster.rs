@@ -3,6 +3,7 @@
 //! The file holds the manager's address and a token, and is all that a client on another machine needs. It is
 //! chosen by the caller, else by BRAID_CLUSTER, else it is where `braid up` puts it.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::config::Config;
+use crate::sealed::keys::{KeyError, KeySource, VolumeKeys};
 
 /// The file that says how to reach a cluster.
 pub const CLUSTER_FILE: &str = "cluster.toml";
@@ -35,6 +37,9 @@ pub struct ClusterFile {
     /// Names of the drives that `braid up` runs; empty for a cluster started by hand.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drives: Vec<String>,
+    /// Keys of encrypted volumes: a file, or `command:` and a command, by volume.
+    #[serde(default, rename = "volume-keys", skip_serializing_if = "BTreeMap::is_empty")]
+    pub volume_keys: BTreeMap<String, String>,
 }
 
 /// Reason for which a cluster's file cannot be used.
@@ -100,6 +105,17 @@ impl ClusterFile {
         Ok(Config::new(self.manager.clone(), token))
     }
 
+    /// The keys of encrypted volumes that this file names, and those that the environment names, which count
+    /// first.
+    pub fn volume_keys(&self) -> Result<VolumeKeys, KeyError> {
+        let mut keys = VolumeKeys::default();
+        for (volume, source) in &self.volume_keys {
+            keys.insert(volume, KeySource::parse(source)?);
+        }
+        keys.extend(VolumeKeys::from_environment()?);
+        Ok(keys)
+    }
+
     /// Looks whether the manager takes a connection, and gives up soon.
     pub async fn look_for_manager(&self) -> Result<(), NoManager> {
         match timeout(FIRST_CONNECT, TcpStream::connect(&self.manager)).await {
@@ -155,11 +171,27 @@ mod tests {
         assert_eq!(ClusterFile::read(dir.path()).expect("read"), None);
         let file = dir.path().join(CLUSTER_FILE);
         std::fs::write(&file, "manager = \"127.0.0.1:1\"\ntoken = \"t\"\n").expect("written");
-        let expected = ClusterFile { manager: "127.0.0.1:1".into(), token: "t".into(), drives: Vec::new() };
+        let expected = ClusterFile {
+            manager: "127.0.0.1:1".into(),
+            token: "t".into(),
+            drives: Vec::new(),
+            volume_keys: BTreeMap::new(),
+        };
         for path in [dir.path(), &file] {
             assert_eq!(ClusterFile::read(path).expect("read").as_ref(), Some(&expected));
         }
         assert!(expected.config().is_err(), "this is no token");
+    }
+
+    #[test]
+    fn a_file_names_keys_of_volumes() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let text = "manager = \"127.0.0.1:1\"\ntoken = \"t\"\n[volume-keys]\nmedia = \"/etc/media.key\"\n";
+        std::fs::write(dir.path().join(CLUSTER_FILE), text).expect("written");
+        let read = ClusterFile::read(dir.path()).expect("read").expect("it is there");
+        assert_eq!(toml::from_str::<ClusterFile>(&toml::to_string(&read).expect("text")).ok(), Some(read.clone()));
+        let keys = read.volume_keys().expect("keys");
+        assert_eq!(keys.of("media"), Some(&KeySource::File("/etc/media.key".into())));
     }
 
     #[test]

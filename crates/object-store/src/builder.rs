@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use braid_client::Client;
 use braid_client::Name;
 use braid_client::NameError;
+use braid_client::{KeyError, VolumeKeys};
 use braid_client::cluster::{self, CLUSTER_FILE, ClusterFile, ClusterFileError, NoManager};
 use braid_wire::token::BadToken;
 
@@ -20,6 +21,7 @@ pub struct BraidStoreBuilder {
     prefix: Option<String>,
     snapshot: Option<String>,
     keeps_directories: bool,
+    volume_keys: VolumeKeys,
 }
 
 /// The reason why no store was made.
@@ -50,6 +52,9 @@ pub enum BuildError {
     /// The file's token is not a valid token.
     #[error("read the cluster's token: {0}")]
     Token(#[from] BadToken),
+    /// The environment, or the cluster's file, does not say where keys are.
+    #[error("find the keys of volumes: {0}")]
+    Keys(#[from] KeyError),
     /// The manager does not answer.
     #[error("connect to the manager at {address}: {source}")]
     NoManager {
@@ -107,6 +112,12 @@ impl BraidStoreBuilder {
         self
     }
 
+    /// Says where the keys of encrypted volumes are. Not with a client that exists already: it has its own.
+    pub fn with_volume_keys(mut self, keys: VolumeKeys) -> BraidStoreBuilder {
+        self.volume_keys.extend(keys);
+        self
+    }
+
     /// Chooses whether empty directories are removed; see [`BraidStore::with_automatic_cleanup`].
     pub fn with_automatic_cleanup(mut self, cleans_up: bool) -> BraidStoreBuilder {
         self.keeps_directories = !cleans_up;
@@ -118,7 +129,7 @@ impl BraidStoreBuilder {
         let root = self.root()?;
         let client = match self.client {
             Some(client) => client,
-            None => connect(self.cluster).await?,
+            None => connect(self.cluster, self.volume_keys).await?,
         };
         Ok(BraidStore { client, root, cleans_up: !self.keeps_directories })
     }
@@ -144,11 +155,13 @@ impl BraidStoreBuilder {
     }
 }
 
-async fn connect(asked: Option<PathBuf>) -> Result<Client, BuildError> {
+async fn connect(asked: Option<PathBuf>, keys: VolumeKeys) -> Result<Client, BuildError> {
     let asked = asked.or_else(cluster::from_environment);
     let place = cluster::choose(asked.as_deref())?;
     let Some(cluster) = ClusterFile::read(&place)? else { return Err(BuildError::NoCluster { place }) };
-    let config = cluster.config()?;
+    let mut config = cluster.config()?;
+    config.volume_keys = cluster.volume_keys()?;
+    config.volume_keys.extend(keys);
     let looked = cluster.look_for_manager().await;
     looked.map_err(|source| BuildError::NoManager { address: cluster.manager.clone(), source })?;
     Ok(Client::connect(config).await?)

@@ -125,6 +125,8 @@ choice! {
         SnapshotReadOnly = 67,
         /// The directory has no such snapshot: it was removed, or never made.
         NoSnapshot = 68,
+        /// The volume is encrypted, and the asker has not said that it has its key: get it, then ask again.
+        NoKey = 75,
     }
 }
 

@@ -33,7 +33,7 @@ pub(crate) async fn manager(serve: ManagerServe, told: &Told) -> Result<(), Fail
         end_without(&serve.dir, what())?;
         let address = serve.advertise.clone().unwrap_or_else(|| ready.address.clone());
         let cluster =
-            ClusterFile { manager: address, token: ready.client_token.to_string(), drives: Vec::new() };
+            ClusterFile { manager: address, token: ready.client_token.to_string(), drives: Vec::new(), volume_keys: Default::default() };
         write_cluster_file(&serve.dir.join(CLUSTER_FILE), &cluster)?;
         told.remember();
         announce(&ready.address, &serve.supervised)

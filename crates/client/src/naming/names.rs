@@ -17,6 +17,7 @@ use crate::concurrent;
 use crate::error::{Error, Result};
 use crate::naming::attributes::usual_directory;
 use crate::naming::name::{Name, check_volume};
+use crate::sealed;
 
 /// Directory entries requested at a time.
 const PAGE: u32 = 1000;
@@ -50,7 +51,7 @@ impl Client {
     /// Creates a volume; without a shape it takes the manager's default. `quota_bytes` 0 means no quota.
     pub async fn volume_create(&self, name: &str, shape: Option<Shape>, quota_bytes: u64) -> Result<()> {
         let subject = volume_subject(name)?;
-        let request = VolumeCreate { name: name.to_owned(), shape: spec(shape), quota_bytes };
+        let request = VolumeCreate { name: name.to_owned(), shape: spec(shape), quota_bytes, key: None };
         self.ask_done(&subject, request).await
     }
 
@@ -103,7 +104,10 @@ impl Client {
         let subject = name.to_string();
         let request = Lookup { at: self.place(name).await?, follow, watch: self.watches() };
         match self.ask_manager(&subject, request).await? {
-            ControlReply::Stat(row) => Ok(row),
+            ControlReply::Stat(mut row) => {
+                sealed::shown(&mut row.attributes);
+                Ok(row)
+            }
             other => Err(unexpected(&subject, &other)),
         }
     }
@@ -281,7 +285,10 @@ impl Lister {
             watch: self.client.watches(),
         };
         match self.client.ask_manager(&subject, request).await? {
-            ControlReply::Directory(page) => Ok(page),
+            ControlReply::Directory(mut page) => {
+                page.entries.iter_mut().for_each(|entry| sealed::shown(&mut entry.attributes));
+                Ok(page)
+            }
             other => Err(unexpected(&subject, &other)),
         }
     }
@@ -301,7 +308,7 @@ pub(crate) fn refuse_other_volume(from: &Name, to: &Name) -> Result<()> {
     Err(Error::Refused { subject: from.to_string(), refusal: Refusal::new(Reason::BadName, detail) })
 }
 
-fn volume_subject(name: &str) -> Result<String> {
+pub(crate) fn volume_subject(name: &str) -> Result<String> {
     check_volume(name).map_err(|source| Error::Name { name: name.to_owned(), source })?;
     Ok(format!("volume {name}"))
 }

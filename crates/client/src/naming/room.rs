@@ -67,6 +67,7 @@ mod tests {
             created_ms: 0,
             past_files: 0,
             past_bytes: 0,
+            key: None,
         };
         let shared = || drive("a", 7, 1_000, 993);
         let status = StatusReply {

@@ -175,6 +175,7 @@ async fn handle(
     match request {
         R::VolumeCreate(create) => done(names::create_volume(core, asked.once()?, create).await),
         R::VolumeRemove(remove) => done(names::remove_volume(core, asked.once()?, remove).await),
+        R::VolumeRekey(rekey) => done(names::rekey_volume(core, asked.once()?, rekey).await),
         R::VolumeList(_) => Ok(names::volumes(core).await?.into()),
         R::QuotaSet(set) => done(names::set_quota(core, asked.once()?, set).await),
         R::QuotaRemove(remove) => done(names::remove_quota(core, asked.once()?, remove).await),

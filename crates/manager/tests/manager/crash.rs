@@ -68,7 +68,7 @@ impl InMemory {
 /// The requests to the manager. After it has died all are refused, which is ignored.
 async fn workload(client: &mut Client, drives: &[FakeDrive]) {
     let main = || "main".to_owned();
-    let _ = client.ask(VolumeCreate { name: main(), shape: no_shape(), quota_bytes: 0 }).await;
+    let _ = client.ask(VolumeCreate { name: main(), shape: no_shape(), quota_bytes: 0, key: None }).await;
     let _ =
         client.ask(MakeDirectory { at: NamePlace::of(main(), "a/b"), parents: true, new: NEW_FILE }).await;
     let put = |file: &Opened| {
@@ -109,6 +109,7 @@ async fn workload(client: &mut Client, drives: &[FakeDrive]) {
         holder: HolderId(7),
         avoid: Vec::new(),
         meant_for: None,
+        takes_sealed: false,
         new: NEW_FILE,
     };
     if let Ok(ControlReply::Opened(file)) = client.ask(unnamed).await {

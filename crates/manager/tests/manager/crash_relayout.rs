@@ -19,7 +19,7 @@ const MIRRORED: ShapeSpec = ShapeSpec { scheme: 1, k: 1, m: 2, unit_bytes: 4096 
 /// died all requests are refused, which is ignored.
 async fn workload(client: &mut Client, drives: &[FakeDrive]) {
     let main = || "main".to_owned();
-    let _ = client.ask(VolumeCreate { name: main(), shape: no_shape(), quota_bytes: 0 }).await;
+    let _ = client.ask(VolumeCreate { name: main(), shape: no_shape(), quota_bytes: 0, key: None }).await;
     if let Ok(ControlReply::Opened(file)) = client.ask(open("f", Access::Write, true)).await {
         let _ = client.ask(release(&file, true)).await;
     }
@@ -110,7 +110,7 @@ async fn a_manager_may_die_after_any_commit_of_a_relayout() {
 #[tokio::test]
 async fn a_drive_reads_no_file_that_it_does_not_fill() {
     let (manager, mut client, drives) = three_drives(&MemoryKv::new()).await;
-    client.ask(VolumeCreate { name: "main".into(), shape: no_shape(), quota_bytes: 0 }).await.unwrap();
+    client.ask(VolumeCreate { name: "main".into(), shape: no_shape(), quota_bytes: 0, key: None }).await.unwrap();
     let Ok(ControlReply::Opened(file)) = client.ask(open("f", Access::Write, true)).await else { panic!() };
     client.ask(release(&file, true)).await.unwrap();
     let file = file.stat.file;

@@ -272,6 +272,7 @@ pub(crate) fn open(path: &str, access: Access, create: bool) -> Open {
         holder: HolderId(7),
         alone: false,
         range: None,
+        takes_sealed: false,
         new: NEW_FILE,
     }
 }
@@ -314,7 +315,7 @@ impl Cluster {
         client
             .until("all up", |status| status.drives.iter().all(|drive| drive.state == DriveState::Up))
             .await;
-        client.done(VolumeCreate { name: "main".into(), shape, quota_bytes: 0 }).await;
+        client.done(VolumeCreate { name: "main".into(), shape, quota_bytes: 0, key: None }).await;
         cluster
     }
 

@@ -66,7 +66,7 @@ async fn a_repeat_is_answered_from_memory_and_hits_nobody_elses_file() {
         unlink("f").into(),
         rename("g", "h").into(),
         make("d").into(),
-        VolumeCreate { name: "v".into(), shape: no_shape(), quota_bytes: 0 }.into(),
+        VolumeCreate { name: "v".into(), shape: no_shape(), quota_bytes: 0, key: None }.into(),
         VolumeRemove { name: "v".into() }.into(),
     ];
     let heads = client.operations(requests.len());
@@ -77,7 +77,7 @@ async fn a_repeat_is_answered_from_memory_and_hits_nobody_elses_file() {
     file_of(&mut other, "f", 10).await;
     file_of(&mut other, "g", 20).await;
     other.done(unlink("d")).await;
-    other.done(VolumeCreate { name: "v".into(), shape: no_shape(), quota_bytes: 0 }).await;
+    other.done(VolumeCreate { name: "v".into(), shape: no_shape(), quota_bytes: 0, key: None }).await;
     for restarted in [false, true] {
         if restarted {
             cluster = cluster.restart_manager().await;
@@ -113,6 +113,7 @@ async fn a_repeated_open_finds_the_lease_that_it_was_given() {
         holder: HolderId(7),
         avoid: vec![],
         meant_for: None,
+        takes_sealed: false,
         new: NEW_FILE,
     };
     let requests: [ControlRequest; 3] =
@@ -168,6 +169,7 @@ async fn a_repeated_release_and_link_are_done_though_the_lease_is_over() {
             holder: HolderId(7),
             avoid: vec![],
             meant_for: None,
+            takes_sealed: false,
             new: NEW_FILE,
         })
         .await;
@@ -294,7 +296,7 @@ async fn what_is_settled_or_old_is_forgotten() {
     }
     let mut client = Client::connect(&manager.ready).await;
     client.until_up(&drives.iter().collect::<Vec<_>>()).await;
-    client.done(VolumeCreate { name: "main".into(), shape: no_shape(), quota_bytes: 0 }).await;
+    client.done(VolumeCreate { name: "main".into(), shape: no_shape(), quota_bytes: 0, key: None }).await;
     for name in ["a", "b", "c"] {
         client.done(make(name)).await;
     }

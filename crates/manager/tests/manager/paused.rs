@@ -74,7 +74,7 @@ async fn a_manager_that_was_paused_judges_nobody_by_it() {
     let mut client = Client::connect(&manager.ready).await;
     let up = |status: &StatusReply| status.drives.iter().all(|drive| drive.state == DriveState::Up);
     client.until("all up", up).await;
-    client.done(VolumeCreate { name: "main".into(), shape: no_shape(), quota_bytes: 0 }).await;
+    client.done(VolumeCreate { name: "main".into(), shape: no_shape(), quota_bytes: 0, key: None }).await;
     let closed = client.create("closed").await;
     client.done(release(&closed, true)).await;
     let written = client.create("written").await;

@@ -66,7 +66,7 @@ async fn a_number_leads_to_the_same_whatever_its_name_becomes() {
 async fn a_number_that_leads_nowhere_is_refused() {
     let cluster = Cluster::new(3, no_shape()).await;
     let mut client = cluster.manager.client().await;
-    client.done(VolumeCreate { name: "other".into(), shape: no_shape(), quota_bytes: 0 }).await;
+    client.done(VolumeCreate { name: "other".into(), shape: no_shape(), quota_bytes: 0, key: None }).await;
     client.made(MakeDirectory { at: NamePlace::of("main", "d/e"), parents: true, new: NEW_FILE }).await;
     let (d, e) = (numbered(&mut client, "d").await, numbered(&mut client, "d/e").await);
     let file = client.create("f").await;

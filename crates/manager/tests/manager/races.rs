@@ -29,7 +29,7 @@ async fn cluster(kv: &MemoryKv) -> (InMemory, Vec<FakeDrive>, Client) {
     }
     let mut client = Client::connect(&manager.ready).await;
     client.until("all up", |s| s.drives.iter().all(|drive| drive.state == DriveState::Up)).await;
-    client.done(VolumeCreate { name: "main".into(), shape: no_shape(), quota_bytes: 0 }).await;
+    client.done(VolumeCreate { name: "main".into(), shape: no_shape(), quota_bytes: 0, key: None }).await;
     (manager, drives, client)
 }
 

@@ -81,7 +81,7 @@ async fn a_file_that_a_restore_left_is_settled_before_its_size_is_told() {
     }
     let mut client = Client::connect(&manager.ready).await;
     client.until_up(&drives.iter().collect::<Vec<_>>()).await;
-    client.done(VolumeCreate { name: "main".into(), shape: raid5(3), quota_bytes: 0 }).await;
+    client.done(VolumeCreate { name: "main".into(), shape: raid5(3), quota_bytes: 0, key: None }).await;
     let mut files = Vec::new();
     for path in ["read", "looked at"] {
         let file = client.create(path).await;
@@ -225,6 +225,7 @@ async fn what_got_its_name_after_the_backup_is_kept_and_what_was_removed_before_
         holder: HolderId(7),
         avoid: Vec::new(),
         meant_for: None,
+        takes_sealed: false,
         new: NEW_FILE,
     };
     let up = opened(client.patient(unnamed()).await.unwrap());
@@ -254,7 +255,7 @@ async fn what_got_its_name_after_the_backup_is_kept_and_what_was_removed_before_
     away.state().mute = false;
     let mut client = cluster.manager.client().await;
     client.until_up(&cluster.drives.iter().collect::<Vec<_>>()).await;
-    client.done(VolumeCreate { name: "other".into(), shape: raid5(3), quota_bytes: 0 }).await;
+    client.done(VolumeCreate { name: "other".into(), shape: raid5(3), quota_bytes: 0, key: None }).await;
     client.until("the removal list is empty", |status| status.removing == 0).await;
     assert_eq!(components(&cluster, gone.stat.file), 0);
     assert_eq!(components(&cluster, up.stat.file), 4);

@@ -28,6 +28,7 @@ async fn a_file_is_made_named_found_and_listed() {
             holder: HolderId(7),
             avoid: Vec::new(),
             meant_for: None,
+            takes_sealed: false,
             new: NEW_FILE,
         })
         .await;
@@ -108,7 +109,7 @@ async fn bad_input_is_refused_with_its_reason() {
     let mut client = cluster.manager.client().await;
     client.made(MakeDirectory { at: NamePlace::of("main", "d/e"), parents: true, new: NEW_FILE }).await;
     let file = client.create("d/f").await;
-    let volume = |name: &str, shape| VolumeCreate { name: name.into(), shape, quota_bytes: 0 };
+    let volume = |name: &str, shape| VolumeCreate { name: name.into(), shape, quota_bytes: 0, key: None };
     let shape = |scheme, k, m, unit_bytes| ShapeSpec { scheme, k, m, unit_bytes };
     let make = |path: &[u8]| MakeDirectory { at: NamePlace::of("main", path), parents: false, new: NEW_FILE };
     let unlink = |path: &str| Unlink { at: NamePlace::of("main", path), only: UnlinkOnly::Any, keep: false };
@@ -182,7 +183,7 @@ async fn bad_input_is_refused_with_its_reason() {
 async fn a_quota_bounds_the_files_sizes() {
     let cluster = Cluster::new(3, no_shape()).await;
     let mut client = cluster.manager.client().await;
-    client.done(VolumeCreate { name: "small".into(), shape: no_shape(), quota_bytes: 1000 }).await;
+    client.done(VolumeCreate { name: "small".into(), shape: no_shape(), quota_bytes: 1000, key: None }).await;
     let mut file = open("f", Access::Write, true);
     file.at = NamePlace::of("small", "f");
     let opened = client.opened(file).await;
@@ -197,6 +198,7 @@ async fn a_quota_bounds_the_files_sizes() {
             holder: HolderId(7),
             avoid: Vec::new(),
             meant_for: None,
+            takes_sealed: false,
             new: NEW_FILE,
         })
         .await;
@@ -240,6 +242,7 @@ async fn what_a_name_has_is_replaced_only_if_it_is_as_it_was_seen() {
             holder: HolderId(7),
             avoid: Vec::new(),
             meant_for: None,
+            takes_sealed: false,
             new,
         };
         unnamed.push(client.opened(request).await);
@@ -287,6 +290,7 @@ async fn a_late_repetition_undoes_nothing_also_after_a_restart() {
             holder: HolderId(7),
             avoid: Vec::new(),
             meant_for: None,
+            takes_sealed: false,
             new: NEW_FILE,
         })
         .await;
@@ -489,7 +493,7 @@ async fn drives_join_once_and_names_are_theirs() {
     // The drive's key is proven: a join token cannot take the identity over.
     assert_eq!(refused(FakeDrive::join(&manager.ready, 2, "big").await.err().unwrap()), Reason::NotAllowed);
     let raid = raid5(2);
-    client.done(VolumeCreate { name: "main".into(), shape: raid, quota_bytes: 0 }).await;
+    client.done(VolumeCreate { name: "main".into(), shape: raid, quota_bytes: 0, key: None }).await;
     // A drive that joins later gets the partitions of existing volumes.
     let late = FakeDrive::join(&manager.ready, 5, "late").await.unwrap();
     crate::fake::eventually("the late drive has the partition", || async {

@@ -61,7 +61,7 @@ fn commit(file: &Opened, size: u64, order: u64, cut: Cut) -> Commit {
 async fn what_was_acknowledged_past_the_committed_size_counts_whatever_the_quota_says() {
     let cluster = Cluster::new(4, raid5(3)).await;
     let mut client = cluster.manager.client().await;
-    client.done(VolumeCreate { name: "small".into(), shape: raid5(3), quota_bytes: 100 }).await;
+    client.done(VolumeCreate { name: "small".into(), shape: raid5(3), quota_bytes: 100, key: None }).await;
     let mut request = open("f", Access::Write, true);
     request.at = NamePlace::of("small", "f");
     let file = client.opened(request.clone()).await;

@@ -71,7 +71,7 @@ async fn a_token_is_for_its_volumes_and_its_rights() {
     let cluster = Cluster::new(3, no_shape()).await;
     let ready = &cluster.manager.ready;
     let mut admin = cluster.manager.client().await;
-    admin.done(VolumeCreate { name: "media".into(), shape: no_shape(), quota_bytes: 0 }).await;
+    admin.done(VolumeCreate { name: "media".into(), shape: no_shape(), quota_bytes: 0, key: None }).await;
     admin.create("f").await;
     let reads = TokenNew { volumes: Some(vec!["main".into()]), read_only: true, ..spec("reads") };
     let token = make(&mut admin, ready, 5, reads).await;

@@ -307,6 +307,9 @@ pub mod key {
         join(table::DRIVE_KEY, &[&drive.0.to_be_bytes()])
     }
     /// Key of the state of a volume's working keys: `w`, volume.
+    pub fn volume_seal(volume: VolumeId) -> Vec<u8> {
+        join(table::VOLUME_SEAL, &[&volume.0.to_be_bytes()])
+    }
     pub fn volume_keys(volume: VolumeId) -> Vec<u8> {
         join(table::VOLUME_KEYS, &[&volume.0.to_be_bytes()])
     }

@@ -148,7 +148,7 @@ pub fn need(request: &ControlRequest) -> Need {
 
         R::Jobs(_) | R::StaleFiles(_) | R::Relayouts(_) => Need::of(Right::Whole),
 
-        R::VolumeCreate(_) | R::VolumeRemove(_) => Need::of(Right::Admin),
+        R::VolumeCreate(_) | R::VolumeRemove(_) | R::VolumeRekey(_) => Need::of(Right::Admin),
         R::QuotaSet(_) | R::QuotaRemove(_) => Need::of(Right::Admin),
         R::SnapshotRemove(_) | R::SnapshotKeep(_) => Need::of(Right::Admin),
         R::Backup(_) | R::FreeUnnamed(_) => Need::of(Right::Admin),
@@ -274,6 +274,7 @@ mod tests {
         Authenticate        drive
         VolumeCreate        admin
         VolumeRemove        admin
+        VolumeRekey         admin
         VolumeList          any
         QuotaSet            admin
         QuotaRemove         admin
@@ -483,6 +484,7 @@ mod tests {
             created_ms: 0,
             past_files: 0,
             past_bytes: 0,
+            key: None,
         };
         let list = VolumeListReply { volumes: vec![row(7, "a"), row(8, "ab")] };
         let names = ["a".to_owned()];

@@ -1,7 +1,7 @@
 //! Volumes: name spaces with a quota and a default shape.
 
 use braid_layout::{DriveId, FileId, VolumeId};
-use braid_wire::control::{ShapeSpec, VolumeRow};
+use braid_wire::control::{KEY_ID_BYTES_MAX, ShapeSpec, VolumeKey, VolumeRekey, VolumeRow, WRAPPED_BYTES_MAX};
 use braid_wire::{Reason, Refusal};
 
 use crate::records::schema::{DriveRecord, InodeRecord, VolumeRecord, directory_record, key, table};
@@ -63,6 +63,49 @@ pub fn create(
     Ok(volume)
 }
 
+/// The wrapped data key of an encrypted volume.
+pub fn seal_of(tx: &Tx, volume: VolumeId) -> Result<Option<VolumeKey>, Refusal> {
+    Ok(tx.record(&key::volume_seal(volume))?)
+}
+
+/// Makes a new volume an encrypted one.
+pub fn seal(tx: &mut Tx, volume: VolumeId, wrapped: &VolumeKey) -> Result<(), Refusal> {
+    check_key(wrapped)?;
+    tx.set(key::volume_seal(volume), wrapped);
+    Ok(())
+}
+
+/// Replaces the wrapped data key of an encrypted volume by the same one, wrapped anew.
+pub fn rekey(tx: &mut Tx, rekey: &VolumeRekey) -> Result<(), Refusal> {
+    let volume = find(tx, &rekey.name)?;
+    check_key(&rekey.key)?;
+    let Some(now) = seal_of(tx, volume.volume)? else {
+        let detail = format!("volume {:?} is not encrypted: it has no key", rekey.name);
+        return Err(Refusal::new(Reason::NotAllowed, detail));
+    };
+    if now.check != rekey.key.check {
+        let detail = format!("volume {:?} has another data key: nothing is changed", rekey.name);
+        return Err(Refusal::new(Reason::NotAllowed, detail));
+    }
+    if now.wrapped != rekey.was {
+        let detail = format!("the key of volume {:?} was wrapped anew meanwhile, by {}", rekey.name, now.id);
+        return Err(Refusal::new(Reason::Outdated, detail));
+    }
+    tx.set(key::volume_seal(volume.volume), &rekey.key);
+    Ok(())
+}
+
+fn check_key(wrapped: &VolumeKey) -> Result<(), Refusal> {
+    let bad = |detail: String| Err(Refusal::new(Reason::Malformed, detail));
+    if wrapped.id.is_empty() || wrapped.id.len() > KEY_ID_BYTES_MAX {
+        return bad(format!("the name of a key has 1 to {KEY_ID_BYTES_MAX} bytes"));
+    }
+    if wrapped.wrapped.is_empty() || wrapped.wrapped.len() > WRAPPED_BYTES_MAX {
+        return bad(format!("a wrapped data key has 1 to {WRAPPED_BYTES_MAX} bytes"));
+    }
+    Ok(())
+}
+
 /// Removes an empty volume; its partitions go to the list of partitions to remove.
 pub fn remove(tx: &mut Tx, name: &str) -> Result<(), Refusal> {
     let volume = find(tx, name)?;
@@ -91,6 +134,7 @@ pub fn remove(tx: &mut Tx, name: &str) -> Result<(), Refusal> {
         tx.delete(key::quota(volume.volume, account));
     }
     tx.delete(key::volume_keys(volume.volume));
+    tx.delete(key::volume_seal(volume.volume));
     tx.delete(key::history(volume.volume));
     tx.delete(key::volume_name(name));
     tx.delete(key::volume(volume.volume));
@@ -122,6 +166,7 @@ fn row(tx: &Tx, volume: VolumeRecord) -> Result<VolumeRow, Refusal> {
         files: volume.files,
         file_bytes: volume.file_bytes,
         created_ms: volume.created_ms,
+        key: seal_of(tx, volume.volume)?,
     })
 }
 

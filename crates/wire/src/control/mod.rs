@@ -66,10 +66,10 @@ pub use keys::{
 pub use layout::{Clustering, LAYOUT_XATTR, LayoutFrom, LayoutOf, LayoutReply, SetClustering, SetLayout};
 pub use lock::{HeldLock, Lock, LockHow, LockKind, LockState, Locked};
 pub use names::{
-    DirectoryReply, Entry, EntryKind, LABEL_BYTES_MAX, Link, Lookup, MODE_MAX, MakeDirectory, NAME_BYTES_MAX,
-    NamePlace, PATH_BYTES_MAX, QuotaList, QuotaListReply, QuotaRemove, QuotaRow, QuotaSet, ReadDirectory,
-    Rename, RenameHow, Seen, Unlink, UnlinkOnly, VolumeCreate, VolumeList, VolumeListReply, VolumeRemove,
-    VolumeRow,
+    DirectoryReply, Entry, EntryKind, KEY_ID_BYTES_MAX, LABEL_BYTES_MAX, Link, Lookup, MODE_MAX,
+    MakeDirectory, NAME_BYTES_MAX, NamePlace, PATH_BYTES_MAX, QuotaList, QuotaListReply, QuotaRemove,
+    QuotaRow, QuotaSet, ReadDirectory, Rename, RenameHow, Seen, Unlink, UnlinkOnly, VolumeCreate, VolumeKey,
+    VolumeList, VolumeListReply, VolumeRekey, VolumeRemove, VolumeRow, WRAPPED_BYTES_MAX,
 };
 pub use relayout::{Relayout, RelayoutReply, RelayoutRow, Relayouts, RelayoutsReply};
 pub use reservation::{
@@ -301,6 +301,8 @@ message_set! {
         TokenRevoke(TokenRevoke) = 0x0273,
         /// Pause a drive, or end the pause: Done.
         PauseDrive(PauseDrive) = 0x027c,
+        /// Wrap an encrypted volume's data key anew: Done.
+        VolumeRekey(VolumeRekey) = 0x0298,
     }
 }
 

@@ -46,7 +46,8 @@ mod bit {
     pub(super) const ALLOCATED: u32 = 1 << 25;
     pub(super) const CLUSTERING: u32 = 1 << 26;
     pub(super) const CLUSTER: u32 = 1 << 27;
-    pub(super) const ALL: u32 = (1 << 28) - 1;
+    pub(super) const SEALED: u32 = 1 << 28;
+    pub(super) const ALL: u32 = (1 << 29) - 1;
 }
 
 /// Bits of a segment: which optional fields follow.
@@ -98,6 +99,7 @@ pub fn encode(file: FileId, inode: &InodeRecord, seats: &[u32]) -> Vec<u8> {
         (bit::FREEZING, inode.freezing.is_some()),
         (bit::CLUSTERING, inode.clustering.is_some()),
         (bit::CLUSTER, inode.cluster != 0),
+        (bit::SEALED, inode.sealed),
     ];
     let all = bits.iter().filter(|(_, set)| *set).fold(0, |all, (bit, _)| all | bit);
     compact::put(&mut out, u64::from(all));
@@ -251,6 +253,7 @@ pub fn decode(
         freezing,
         clustering,
         cluster,
+        sealed: has(bit::SEALED),
         segments,
         ..inode
     };
