@@ -17,6 +17,7 @@ mod records;
 mod removed;
 mod renewals;
 mod requests;
+mod sealed;
 mod settled;
 mod shared;
 mod sizes;

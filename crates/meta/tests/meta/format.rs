@@ -8,7 +8,7 @@ use braid_layout::{
 use braid_meta::records::kv::KvError;
 use braid_meta::records::schema::*;
 use braid_wire::capability::{DataDirection, Key};
-use braid_wire::control::{Clustering, EntryKind, KeepCounts, KeyTurn, ShapeSpec, Xattr};
+use braid_wire::control::{Clustering, EntryKind, KeepCounts, KeyTurn, ShapeSpec, VolumeKey, Xattr};
 use braid_wire::token::TokenRole;
 use proptest::prelude::*;
 
@@ -342,6 +342,7 @@ fn small_file() -> InodeRecord {
         layout: None,
         clustering: None,
         cluster: 0,
+        sealed: false,
         epoch: 0,
         bytes_epoch: 0,
         moved: 0,
@@ -394,6 +395,7 @@ fn rare_file() -> InodeRecord {
         frozen: FileId(8),
         freezing: Some(Freezing { data: FileId(9), g: Generation(3), objects: vec![ObjectId(10)] }),
         cluster: 11,
+        sealed: true,
         segments: vec![segment],
         ..small
     }
@@ -459,7 +461,7 @@ fn a_file_is_as_it_was() {
         ),
         (
             rare_file(),
-            "feffbe5f 0100000000000000 0200000000000000 01 66 64 f403 d804 bc05 bc05 02 07 03 f2887a a003 e807 64 02 ac02
+            "feffbedf01 0100000000000000 0200000000000000 01 66 64 f403 d804 bc05 bc05 02 07 03 f2887a a003 e807 64 02 ac02
              03 04 0500000000000000 09
              02 01 0500000000000000 04 8040 00 03 05 03 04 07 02 0700000000000000 0800000000000000
              03 02 01 0800000000000000 0900000000000000 03 01 0a00000000000000 0b00000000000000
