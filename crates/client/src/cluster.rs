@@ -189,7 +189,10 @@ mod tests {
         let text = "manager = \"127.0.0.1:1\"\ntoken = \"t\"\n[volume-keys]\nmedia = \"/etc/media.key\"\n";
         std::fs::write(dir.path().join(CLUSTER_FILE), text).expect("written");
         let read = ClusterFile::read(dir.path()).expect("read").expect("it is there");
-        assert_eq!(toml::from_str::<ClusterFile>(&toml::to_string(&read).expect("text")).ok(), Some(read.clone()));
+        assert_eq!(
+            toml::from_str::<ClusterFile>(&toml::to_string(&read).expect("text")).ok(),
+            Some(read.clone())
+        );
         let keys = read.volume_keys().expect("keys");
         assert_eq!(keys.of("media"), Some(&KeySource::File("/etc/media.key".into())));
     }

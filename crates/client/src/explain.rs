@@ -104,8 +104,7 @@ impl Client {
                     .map(|set| (set, Vec::new())),
                 Asked::Write | Asked::SharedWrite => {
                     let body = Body::Buffer { offset: at - range.start };
-                    let request =
-                        Write { range: part.clone(), body, size, reach: u64::MAX, stamp };
+                    let request = Write { range: part.clone(), body, size, reach: u64::MAX, stamp };
                     if asked == Asked::SharedWrite {
                         let set =
                             braid_plan::unit_write(&target, request, OperationNumber(n), Stamped::ByDrive);

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use braid_client::Client;
 use braid_client::Name;
 use braid_client::NameError;
-use braid_client::{KeyError, VolumeKeys};
 use braid_client::cluster::{self, CLUSTER_FILE, ClusterFile, ClusterFileError, NoManager};
+use braid_client::{KeyError, VolumeKeys};
 use braid_wire::token::BadToken;
 
 use crate::store::BraidStore;

@@ -41,7 +41,9 @@ pub(crate) use snapshot::{Snapshot, SnapshotOf, SnapshotRestore};
 pub(crate) use store::Store;
 pub(crate) use stream::{Pace, Play, Record, Stream};
 pub(crate) use tokens::{Role as TokenRole, TokenCommand, TokenNew};
-pub(crate) use volume::{key_source, Clustering, Layout, LayoutSet, Volume, VolumeCreate, VolumeRekey, VolumeSet};
+pub(crate) use volume::{
+    Clustering, Layout, LayoutSet, Volume, VolumeCreate, VolumeRekey, VolumeSet, key_source,
+};
 
 /// Striped, redundant storage over ordinary machines.
 #[derive(Debug, Parser)]

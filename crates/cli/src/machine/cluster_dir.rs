@@ -238,8 +238,13 @@ mod tests {
         let (_temporary, dir) = fresh();
         dir.prepare().expect("prepared");
         fs::write(dir.log("manager"), "x").expect("written");
-        dir.write(&ClusterFile { manager: "127.0.0.1:1".into(), token: "t".into(), drives: Vec::new(), volume_keys: Default::default() })
-            .expect("written");
+        dir.write(&ClusterFile {
+            manager: "127.0.0.1:1".into(),
+            token: "t".into(),
+            drives: Vec::new(),
+            volume_keys: Default::default(),
+        })
+        .expect("written");
         let paths = [
             dir.root().to_owned(),
             dir.root().join("logs"),

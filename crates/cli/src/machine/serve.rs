@@ -32,8 +32,12 @@ pub(crate) async fn manager(serve: ManagerServe, told: &Told) -> Result<(), Fail
         let Ok(ready) = is_ready.await else { return Ok(()) };
         end_without(&serve.dir, what())?;
         let address = serve.advertise.clone().unwrap_or_else(|| ready.address.clone());
-        let cluster =
-            ClusterFile { manager: address, token: ready.client_token.to_string(), drives: Vec::new(), volume_keys: Default::default() };
+        let cluster = ClusterFile {
+            manager: address,
+            token: ready.client_token.to_string(),
+            drives: Vec::new(),
+            volume_keys: Default::default(),
+        };
         write_cluster_file(&serve.dir.join(CLUSTER_FILE), &cluster)?;
         told.remember();
         announce(&ready.address, &serve.supervised)

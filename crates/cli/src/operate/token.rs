@@ -131,7 +131,12 @@ fn content(client: &Client, token: &Token) -> Result<String, Failure> {
         return Ok(format!("{token}\n"));
     }
     let manager = client.config().manager.clone();
-    let cluster = ClusterFile { manager, token: token.to_string(), drives: Vec::new(), volume_keys: Default::default() };
+    let cluster = ClusterFile {
+        manager,
+        token: token.to_string(),
+        drives: Vec::new(),
+        volume_keys: Default::default(),
+    };
     toml::to_string(&cluster).map_err(io::Error::other).doing(|| "write the token's file".to_owned())
 }
 

@@ -83,7 +83,9 @@ async fn create(create: args::VolumeCreate, cluster: Option<&Path>, report: Repo
     let mut text = format!("volume {}: {shape}, unit {}\n", create.name, size::show(create.unit));
     let facts = client.volumes().await?.iter().find(|row| row.name == create.name).map(facts);
     if let Some(key) = facts.as_ref().and_then(|row| row.key.as_ref()) {
-        text.push_str(&format!("encrypted, by key {key}: keep copies of it, as without it the data is lost\n"));
+        text.push_str(&format!(
+            "encrypted, by key {key}: keep copies of it, as without it the data is lost\n"
+        ));
     }
     report.facts(&facts, |_| text)
 }
@@ -100,7 +102,10 @@ async fn rekey(asked: args::VolumeRekey, cluster: Option<&Path>, report: Report)
     let client = connect::cluster(cluster).await?;
     let (key_before, key) = client.volume_rekey(&name, &old, &new).await?;
     report.facts(&Rekeyed { name, key_before, key }, |done| {
-        format!("volume {}: its data key is wrapped by {}, and was by {}\n", done.name, done.key, done.key_before)
+        format!(
+            "volume {}: its data key is wrapped by {}, and was by {}\n",
+            done.name, done.key, done.key_before
+        )
     })
 }
 

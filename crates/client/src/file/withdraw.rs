@@ -1,8 +1,8 @@
 //! Removal of bytes that a writer may not have: those beyond a size that was refused for quota.
 
 use super::{File, Writer, is_stale};
-use crate::sealed::geometry::plain_size;
 use crate::error::Result;
+use crate::sealed::geometry::plain_size;
 
 impl File {
     /// Removes what this handle wrote past the size that the manager has. Returns false if nothing was

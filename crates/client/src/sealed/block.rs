@@ -193,12 +193,9 @@ mod tests {
             let mut whole = stored.clone();
             whole.resize(4096, 0);
             assert_eq!(open(&own, 7, &whole).as_deref(), Ok(&text[..length]));
-            for (seals, block) in [
-                (seals(1, 2, 3), 8),
-                (seals(9, 2, 3), 7),
-                (seals(1, 9, 3), 7),
-                (seals(1, 2, 9), 7),
-            ] {
+            for (seals, block) in
+                [(seals(1, 2, 3), 8), (seals(9, 2, 3), 7), (seals(1, 9, 3), 7), (seals(1, 2, 9), 7)]
+            {
                 assert_eq!(open(&seals, block, &stored), Err(NotSealed));
             }
             assert_eq!(open(&own, 7, &stored[..stored.len() - 1]), Err(NotSealed));

@@ -26,11 +26,7 @@ const OUTPUT_BYTES_MAX: u64 = 16 << 10;
 const WORDS_MAX: usize = 200;
 
 /// Has a data key wrapped. Returns it, and the name of the key that it is wrapped by.
-pub(crate) async fn wrap(
-    command: &str,
-    volume: &str,
-    key: &[u8; 32],
-) -> Result<(Vec<u8>, String), KeyError> {
+pub(crate) async fn wrap(command: &str, volume: &str, key: &[u8; 32]) -> Result<(Vec<u8>, String), KeyError> {
     let answer = run(command, "wrap", volume, key, WAIT).await?;
     let mut words = answer.split_ascii_whitespace();
     let wrapped = words.next().and_then(base64::decode);

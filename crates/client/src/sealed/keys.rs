@@ -244,8 +244,7 @@ struct FileKey([u8; KEY_BYTES]);
 
 impl FileKey {
     fn read(path: &PathBuf) -> Result<FileKey, KeyError> {
-        let bytes =
-            std::fs::read(path).map_err(|source| KeyError::File { path: path.clone(), source })?;
+        let bytes = std::fs::read(path).map_err(|source| KeyError::File { path: path.clone(), source })?;
         FileKey::parse(&bytes).ok_or_else(|| KeyError::NoKey { path: path.clone() })
     }
 

@@ -110,7 +110,10 @@ async fn a_manager_may_die_after_any_commit_of_a_relayout() {
 #[tokio::test]
 async fn a_drive_reads_no_file_that_it_does_not_fill() {
     let (manager, mut client, drives) = three_drives(&MemoryKv::new()).await;
-    client.ask(VolumeCreate { name: "main".into(), shape: no_shape(), quota_bytes: 0, key: None }).await.unwrap();
+    client
+        .ask(VolumeCreate { name: "main".into(), shape: no_shape(), quota_bytes: 0, key: None })
+        .await
+        .unwrap();
     let Ok(ControlReply::Opened(file)) = client.ask(open("f", Access::Write, true)).await else { panic!() };
     client.ask(release(&file, true)).await.unwrap();
     let file = file.stat.file;

@@ -274,7 +274,6 @@ mod tests {
         Authenticate        drive
         VolumeCreate        admin
         VolumeRemove        admin
-        VolumeRekey         admin
         VolumeList          any
         QuotaSet            admin
         QuotaRemove         admin
@@ -317,6 +316,7 @@ mod tests {
         RemoveDrive         admin
         CalibrateDrive      admin
         PauseDrive          admin
+        VolumeRekey         admin
         KeyRotate           admin
         Keys                admin
         RevokeFile          admin

@@ -1,7 +1,9 @@
 //! Volumes: name spaces with a quota and a default shape.
 
 use braid_layout::{DriveId, FileId, VolumeId};
-use braid_wire::control::{KEY_ID_BYTES_MAX, ShapeSpec, VolumeKey, VolumeRekey, VolumeRow, WRAPPED_BYTES_MAX};
+use braid_wire::control::{
+    KEY_ID_BYTES_MAX, ShapeSpec, VolumeKey, VolumeRekey, VolumeRow, WRAPPED_BYTES_MAX,
+};
 use braid_wire::{Reason, Refusal};
 
 use crate::records::schema::{DriveRecord, InodeRecord, VolumeRecord, directory_record, key, table};

@@ -243,7 +243,9 @@ impl InodeRecord {
 
     /// The record as a snapshot keeps it: what users see, without the bytes.
     pub fn seen(&self) -> InodeRecord {
-        let InodeRecord { size, times, mode, uid, gid, more_links, device, xattr_bytes, kind, sealed, .. } = *self;
+        let InodeRecord {
+            size, times, mode, uid, gid, more_links, device, xattr_bytes, kind, sealed, ..
+        } = *self;
         let target = self.target.clone();
         let layout = self.layout.clone();
         let blank = directory_record(self.volume, self.parent, self.name.clone(), self.created_ms);
