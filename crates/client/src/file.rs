@@ -175,6 +175,11 @@ impl File {
         if self.sealed.is_some() { plain_size(stored) } else { stored }
     }
 
+    /// Bytes of the file in so many whole blocks that drives hold.
+    pub(crate) fn whole_blocks(&self, stored: u64) -> u64 {
+        if self.sealed.is_some() { plain_size(stored) } else { stored }
+    }
+
     /// Where drives hold these bytes.
     fn stored(&self, range: Range<u64>) -> Range<u64> {
         if self.sealed.is_some() { geometry::stored_range(&range) } else { range }
@@ -190,7 +195,7 @@ impl File {
     pub fn stripe_bytes(&self) -> u64 {
         let view = self.handle.view();
         let stripe = view.layout.segments().first().map_or(0, |segment| segment.shape.stripe_bytes());
-        if self.sealed.is_some() { plain_size(stripe) } else { stripe }
+        self.whole_blocks(stripe)
     }
 
     /// The file's layout, as of the manager's last answer.

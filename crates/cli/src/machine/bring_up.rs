@@ -109,7 +109,7 @@ pub async fn bring_up(
         manager: manager.record.address.clone(),
         token: token.trim().to_owned(),
         drives: names,
-        volume_keys: before.map(|before| before.volume_keys).unwrap_or_default(),
+        volume_keys: before.as_ref().map(|before| before.volume_keys.clone()).unwrap_or_default(),
     };
     dir.write(&cluster)?;
     servers.insert(0, manager);

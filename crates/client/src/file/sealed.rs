@@ -26,7 +26,7 @@ use crate::sealed::geometry::{
 };
 use crate::sealed::locks::BlockLocks;
 
-/// Blocks that are sealed or opened at a time: 16 MiB.
+/// Blocks that are sealed or opened at a time, up to a multiple of so many: 16 MiB, so whole stripes of them.
 const PIECE_BLOCKS: u64 = 4096;
 /// Pauses before a block that does not open is read again.
 const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(200)];
@@ -73,7 +73,7 @@ impl File {
         let mut whole = vec![0; length(PLAIN_BYTES)];
         let mut first = all.start;
         while first < all.end {
-            let piece = first..all.end.min(first + PIECE_BLOCKS);
+            let piece = first..all.end.min((first / PIECE_BLOCKS + 1) * PIECE_BLOCKS);
             let mut stored = vec![0; length((piece.end - piece.start) * BLOCK_BYTES)];
             self.read_stored(&mut stored, piece.start * BLOCK_BYTES).await?;
             for (block, stored) in piece.clone().zip(stored.chunks_exact(length(BLOCK_BYTES))) {
@@ -134,7 +134,7 @@ impl File {
         let _locked = sealed.locks.lock(all.clone()).await;
         let mut first = all.start;
         while first < all.end {
-            let piece = first..all.end.min(first + PIECE_BLOCKS);
+            let piece = first..all.end.min((first / PIECE_BLOCKS + 1) * PIECE_BLOCKS);
             let of_piece = plain_of(&piece);
             let from = offset.max(of_piece.start);
             let to = end.min(of_piece.end);
