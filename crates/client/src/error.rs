@@ -160,7 +160,7 @@ pub enum Error {
     Key {
         /// The volume's name.
         volume: String,
-        /// The reason.
+        /// The reason for it.
         error: KeyError,
     },
     /// The handle was not opened for this kind of access.

@@ -326,8 +326,8 @@ impl File {
         }
     }
 
-    /// Writes `data` as drives are to hold it, copying it first if `source` says so. The caller holds `cuts`, so that nothing is cut
-    /// meanwhile.
+    /// Writes `data` as drives are to hold it, copying it first if `source` says so. The caller holds `cuts`,
+    /// so that nothing is cut meanwhile.
     async fn write_from(
         &self,
         data: &[u8],

@@ -31,7 +31,7 @@ const PIECE_BLOCKS: u64 = 4096;
 /// Pauses before a block that does not open is read again.
 const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(200)];
 
-/// What an open file has, if its bytes are sealed.
+/// The part of an open file whose bytes are sealed.
 pub(crate) struct Sealed {
     seals: FileSeals,
     locks: BlockLocks,

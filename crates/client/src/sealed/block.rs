@@ -43,7 +43,7 @@ pub(crate) struct Sealer<'a> {
     nonce: u128,
 }
 
-/// Opens blocks.
+/// Opens blocks of one file.
 pub(crate) struct Opener<'a> {
     seals: &'a FileSeals,
     /// The last key, which the next block of the same write has too.

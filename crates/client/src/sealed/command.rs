@@ -1,7 +1,7 @@
 //! A key command: it asks a key server to wrap a volume's data key, and to unwrap it.
 //!
-//! `COMMAND wrap` gets the data key in base64 on standard input, and prints it wrapped, in base64, and after a
-//! blank, if it likes, a name of the key for people. `COMMAND unwrap` gets what was wrapped in base64, and
+//! `COMMAND wrap` gets the data key in base64 on standard input, and prints it wrapped, in base64, and after
+//! a blank, if it likes, a name of the key for people. `COMMAND unwrap` gets what was wrapped in base64, and
 //! prints the data key in base64. `BRAID_VOLUME` in its environment names the volume. An exit code other than
 //! 0 is a failure, of which the first line on standard error tells. It runs in a process group of its own,
 //! which is killed when its time is over.

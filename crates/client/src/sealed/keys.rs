@@ -21,7 +21,7 @@ use crate::sealed::command;
 /// The environment's variable that names keys of volumes.
 pub const KEYS_VARIABLE: &str = "BRAID_VOLUME_KEYS";
 
-/// What names a key command, rather than a file.
+/// The beginning of a text that names a key command, not a file.
 const COMMAND: &str = "command:";
 /// The first byte of a data key that a key file's key has wrapped.
 const FORMAT: u8 = 1;
@@ -96,7 +96,7 @@ pub enum KeyError {
     Command {
         /// The command with its verb.
         command: String,
-        /// What it said.
+        /// The first line that it said.
         why: String,
     },
     /// The key command did not end.
@@ -108,7 +108,7 @@ pub enum KeyError {
     /// A text does not say where a key is.
     #[error("{text:?} does not say where a volume's key is: give NAME=FILE or NAME=command:COMMAND")]
     Words {
-        /// The text.
+        /// The text as given.
         text: String,
     },
     /// The system has no random numbers.

@@ -3,17 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use braid_layout::{FileId, Shape, VolumeId};
-use braid_wire::control::{ControlReply, ControlRequest, VolumeCreate, VolumeKey, VolumeRekey, VolumeRow};
-use braid_wire::{Reason, Refusal};
+use braid_layout::VolumeId;
+use braid_wire::control::{VolumeKey, VolumeRow};
 
-use crate::client::Client;
 use crate::error::{Error, Result};
-use crate::naming::names::{spec, volume_subject};
-use crate::sealed::block::FileSeals;
-use crate::sealed::keys::{DataKey, KeyError, KeySource, VolumeKeys};
+use crate::sealed::keys::{DataKey, KeyError, VolumeKeys};
 
-/// A client's keys.
+/// The keys that a client has, and where it finds others.
 pub(crate) struct Ring {
     sources: VolumeKeys,
     known: Mutex<Known>,
@@ -37,10 +33,21 @@ impl Ring {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn unwrap(&self, row: &VolumeRow, key: &VolumeKey) -> Result<Arc<DataKey>> {
+    /// Returns true if the key of the volume of this name is here.
+    pub(crate) fn has(&self, volume: &str) -> bool {
+        self.known().names.contains(volume)
+    }
+
+    /// The key of the volume of this number, if it is here.
+    pub(crate) fn of(&self, volume: VolumeId) -> Option<Arc<DataKey>> {
+        self.known().keys.get(&volume).map(Arc::clone)
+    }
+
+    /// Unwraps a volume's data key, unless it is here.
+    pub(crate) async fn unwrap(&self, row: &VolumeRow, key: &VolumeKey) -> Result<Arc<DataKey>> {
         let _turn = self.gate.lock().await;
-        if let Some(known) = self.known().keys.get(&row.volume) {
-            return Ok(Arc::clone(known));
+        if let Some(known) = self.of(row.volume) {
+            return Ok(known);
         }
         let failed = |error| Error::Key { volume: row.name.clone(), error };
         let source = self.sources.of(&row.name);
@@ -50,92 +57,5 @@ impl Ring {
         known.names.insert(row.name.clone());
         known.keys.insert(row.volume, Arc::clone(&opened));
         Ok(opened)
-    }
-}
-
-impl Client {
-    /// Makes an encrypted volume: its data key is drawn here, and wrapped by the key at `source`.
-    pub async fn volume_create_encrypted(
-        &self,
-        name: &str,
-        shape: Option<Shape>,
-        quota_bytes: u64,
-        source: &KeySource,
-    ) -> Result<()> {
-        let subject = volume_subject(name)?;
-        let failed = |error| Error::Key { volume: name.to_owned(), error };
-        let data_key = DataKey::draw().map_err(failed)?;
-        let key = Some(source.wrap(name, &data_key).await.map_err(failed)?);
-        let request = VolumeCreate { name: name.to_owned(), shape: spec(shape), quota_bytes, key };
-        self.ask_done(&subject, request).await
-    }
-
-    /// Wraps an encrypted volume's data key by another key. Returns the names of the key before and of the
-    /// new one. No file is written, and who has the former key and a copy of what it wrapped can still open
-    /// the volume.
-    pub async fn volume_rekey(
-        &self,
-        name: &str,
-        source: &KeySource,
-        new: &KeySource,
-    ) -> Result<(String, String)> {
-        let subject = volume_subject(name)?;
-        let failed = |error| Error::Key { volume: name.to_owned(), error };
-        let row = self.volume_row(&subject, |row| row.name == name).await?;
-        let Some(was) = row.key else {
-            let detail = "is not encrypted: it has no key".to_owned();
-            return Err(Error::Refused { subject, refusal: Refusal::new(Reason::NotAllowed, detail) });
-        };
-        let data_key = source.unwrap(name, &was).await.map_err(failed)?;
-        let key = new.wrap(name, &data_key).await.map_err(failed)?;
-        let ids = (was.id.clone(), key.id.clone());
-        self.ask_done(&subject, VolumeRekey { name: name.to_owned(), was: was.wrapped, key }).await?;
-        Ok(ids)
-    }
-
-    /// Asks the manager for a file of this volume. `request` is given whether this client can deal with
-    /// sealed bytes. If they are needed, the volume's key is got first.
-    pub(crate) async fn ask_for_file<R: Into<ControlRequest>>(
-        &self,
-        subject: &str,
-        volume: &str,
-        request: impl Fn(bool) -> R,
-    ) -> Result<ControlReply> {
-        let has_key = self.shared.ring.known().names.contains(volume);
-        match self.ask_manager(subject, request(has_key)).await {
-            Err(error) if error.reason() == Some(Reason::NoKey) && !has_key => {
-                let row = self.volume_row(subject, |row| row.name == volume).await?;
-                if let Some(key) = &row.key {
-                    self.shared.ring.unwrap(&row, key).await?;
-                }
-                self.ask_manager(subject, request(true)).await
-            }
-            answer => answer,
-        }
-    }
-
-    /// What seals and opens a file's blocks.
-    pub(crate) async fn seals(&self, volume: VolumeId, file: FileId) -> Result<FileSeals> {
-        let known = self.shared.ring.known().keys.get(&volume).map(Arc::clone);
-        let key = match known {
-            Some(key) => key,
-            // The volume that had the name before had another key.
-            None => {
-                let row = self.volume_row("volume", |row| row.volume == volume).await?;
-                let none = || Error::Answer {
-                    subject: format!("volume {}", row.name),
-                    why: "it has sealed files and no key".to_owned(),
-                };
-                self.shared.ring.unwrap(&row, row.key.as_ref().ok_or_else(none)?).await?
-            }
-        };
-        Ok(FileSeals::new(&key, volume, file))
-    }
-
-    async fn volume_row(&self, subject: &str, is_it: impl Fn(&VolumeRow) -> bool) -> Result<VolumeRow> {
-        self.volumes().await?.into_iter().find(is_it).ok_or_else(|| Error::Refused {
-            subject: subject.to_owned(),
-            refusal: Refusal::new(Reason::NoVolume, "there is no such volume"),
-        })
     }
 }

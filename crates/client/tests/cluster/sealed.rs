@@ -59,7 +59,7 @@ fn length(bytes: usize) -> u64 {
     u64::try_from(bytes).expect("small")
 }
 
-/// What a file must hold after the same operations.
+/// The bytes that a file must hold after the same operations.
 struct Model {
     bytes: Vec<u8>,
     random: Random,

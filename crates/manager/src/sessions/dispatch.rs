@@ -180,7 +180,6 @@ async fn handle(
         R::QuotaSet(set) => done(names::set_quota(core, asked.once()?, set).await),
         R::QuotaRemove(remove) => done(names::remove_quota(core, asked.once()?, remove).await),
         R::QuotaList(list) => Ok(names::list_quotas(core, list).await?.into()),
-
         R::SnapshotMake(make) => Ok(make::make(core, asked.once()?, make).await?.into()),
         R::SnapshotRemove(remove) => done(snapshots::names::remove(core, asked.once()?, remove).await),
         R::Snapshots(list) => Ok(snapshots::names::list(core, list).await?.into()),
