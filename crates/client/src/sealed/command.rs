@@ -131,9 +131,9 @@ mod tests {
     #[tokio::test]
     async fn what_was_wrapped_is_unwrapped() {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        // A key server of little use: it wraps by a letter in front.
+        // A key server of little use: it wraps by letters in front.
         let script = dir.path().join("kms");
-        let text = "case $2 in wrap) echo \"A$(cat)BBB $1-$BRAID_VOLUME\";; unwrap) cut -c2-45;; esac\n";
+        let text = "case $2 in wrap) echo \"AAAA$(cat) $1-$BRAID_VOLUME\";; unwrap) cut -c5-;; esac\n";
         std::fs::write(&script, text).expect("written");
         let command = format!("sh {} k1", script.display());
         let (wrapped, id) = wrap(&command, "v", &[5; 32]).await.expect("wrapped");
