@@ -186,3 +186,45 @@ pub fn path_of(tx: &Tx, inode: &InodeRecord) -> Result<String, Refusal> {
     }
     Ok(format!("braid://{volume}/{path}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::records::db::Db;
+    use crate::records::memory::MemoryKv;
+
+    fn wrapped(id: &str, bytes: &[u8], check: u8) -> VolumeKey {
+        VolumeKey { id: id.to_owned(), wrapped: bytes.to_vec(), check: [check; 16] }
+    }
+
+    #[test]
+    fn a_data_key_is_wrapped_anew_and_never_exchanged() {
+        let db = Db::new(Arc::new(MemoryKv::new()));
+        let shape = ShapeSpec { scheme: 5, k: 2, m: 1, unit_bytes: 4096 };
+        let first = wrapped("one", b"first", 7);
+        db.write(|tx| {
+            create(tx, "plain", shape.clone(), 0, 1)?;
+            let volume = create(tx, "v", shape, 0, 1)?;
+            seal(tx, volume, &first)
+        })
+        .expect("made");
+        let try_to = |name: &str, was: &[u8], key: VolumeKey| {
+            let asked = VolumeRekey { name: name.to_owned(), was: was.to_vec(), key };
+            db.write(|tx| rekey(tx, &asked)).map_err(|refusal| refusal.reason)
+        };
+        let second = wrapped("two", b"second", 7);
+        assert_eq!(try_to("v", b"first", wrapped("two", b"second", 8)), Err(Reason::NotAllowed));
+        assert_eq!(try_to("v", b"other", second.clone()), Err(Reason::Outdated));
+        assert_eq!(try_to("plain", b"", second.clone()), Err(Reason::NotAllowed));
+        for key in [wrapped("", b"x", 7), wrapped(&"n".repeat(129), b"x", 7), wrapped("n", b"", 7)] {
+            assert_eq!(try_to("v", b"first", key), Err(Reason::Malformed));
+        }
+        let key =
+            || db.read(rows).expect("rows").into_iter().find(|row| row.name == "v").and_then(|row| row.key);
+        assert_eq!(key(), Some(first.clone()));
+        assert_eq!(try_to("v", b"first", second.clone()), Ok(()));
+        assert_eq!(key(), Some(second));
+    }
+}
