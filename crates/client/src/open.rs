@@ -38,7 +38,7 @@ pub struct OpenOptions {
     shape: Option<Shape>,
     new: Option<NewAttributes>,
     reserve: Option<RateAsk>,
-    as_stored: bool,
+    stored_bytes: bool,
 }
 
 impl OpenOptions {
@@ -175,8 +175,8 @@ impl OpenOptions {
     }
 
     /// Reads what drives hold: of a file of an encrypted volume its sealed blocks, without a key.
-    pub(crate) fn as_stored(mut self) -> OpenOptions {
-        self.as_stored = true;
+    pub(crate) fn stored_bytes(mut self) -> OpenOptions {
+        self.stored_bytes = true;
         self
     }
 
@@ -239,7 +239,7 @@ impl Client {
             holder,
             alone: options.alone || has_key && access == Access::Write && options.range.is_none(),
             range: options.range.as_ref().map(|range| ByteRange { from: range.start, to: range.end }),
-            takes_sealed: has_key || options.as_stored,
+            takes_sealed: has_key || options.stored_bytes,
         };
         let opened = match self.ask_for_file(&subject, name.volume(), request).await? {
             ControlReply::Opened(opened) => opened,
@@ -309,7 +309,7 @@ impl Client {
     ) -> Result<File> {
         let size = opened.stat.size();
         let cut = opened.cut;
-        let is_sealed = opened.stat.attributes.sealed && !options.as_stored;
+        let is_sealed = opened.stat.attributes.sealed && !options.stored_bytes;
         // The file's first lease: nobody has written to it yet. (The request does not tell: the answer may be
         // to a repeat, after another client has opened the file.)
         let is_first = opened.lease.0 == 1 && size == 0 && !cut;

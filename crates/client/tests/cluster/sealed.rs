@@ -177,7 +177,7 @@ async fn all_that_is_done_to_a_file_comes_out_as_in_a_plain_one() {
 }
 
 async fn refused(client: &Client, options: &OpenOptions, path: &str) -> Error {
-    client.open(&at(path), options).await.err().expect("refused")
+    client.open(&at(path), options).await.expect_err("refused")
 }
 
 #[tokio::test(flavor = "multi_thread")]
