@@ -439,7 +439,8 @@ async fn a_manager_that_has_stopped_is_done_with_its_directory() {
         let mut clients = tokio::task::JoinSet::new();
         for n in 0..8 {
             let mut client = manager.client().await;
-            let volume = VolumeCreate { name: format!("v{round}-{n}"), shape: no_shape(), quota_bytes: 0 };
+            let volume =
+                VolumeCreate { name: format!("v{round}-{n}"), shape: no_shape(), quota_bytes: 0, key: None };
             let head = client.operation();
             clients.spawn(async move { client.0.call_as(&head, &volume.into()).await.is_ok() });
         }
