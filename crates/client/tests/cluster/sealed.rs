@@ -234,11 +234,12 @@ async fn a_key_gives_no_rights_and_a_token_no_key_where_data_is_private_too() {
     let made = admin.volume_create_encrypted("both", Some(shape), 0, Protection::Privacy, &source).await;
     made.expect("a volume");
     let path = |path: &str| format!("braid://both/{path}").parse::<Name>().expect("a good name");
-    admin.make_directory(&path("in"), Parents::Make).await.expect("made");
+    admin.mkdir(&path("in"), Parents::Make).await.expect("made");
     let write = OpenOptions::new().write(true).create(true);
     let mut keys = VolumeKeys::default();
     keys.insert("both", source);
-    let all = Client::connect(Config { volume_keys: keys.clone(), ..cluster.config() }).await.expect("a client");
+    let all =
+        Client::connect(Config { volume_keys: keys.clone(), ..cluster.config() }).await.expect("a client");
     for at in ["in/f", "out"] {
         let file = all.open(&path(at), &write).await.expect("made");
         file.write_at(TEXT, 0).await.expect("written");
@@ -256,8 +257,7 @@ async fn a_key_gives_no_rights_and_a_token_no_key_where_data_is_private_too() {
     let inside = admin.make_token(spec("inside", false)).await.expect("made");
     let reads = admin.make_token(spec("reads", true)).await.expect("made");
     let with = async |token, volume_keys: &VolumeKeys| {
-        let config =
-            Config { credentials: token, volume_keys: volume_keys.clone(), ..cluster.config() };
+        let config = Config { credentials: token, volume_keys: volume_keys.clone(), ..cluster.config() };
         Client::connect(config).await.expect("a client")
     };
     let client = with((&inside).into(), &keys).await;
