@@ -117,8 +117,8 @@ three-managers: build
 three-hosts: build
 	tests/three-hosts.sh
 
-## By hand: a cluster of the last release is upgraded to this tree's build, and taken back, one process at a time,
-## under load; OLD=REVISION is the release before: by default the newest tag.
+## By hand: a cluster of the last release is upgraded to this tree's build, and taken back, one process at a
+## time, under load; OLD=REVISION is the release before: by default the newest tag.
 upgrade: build
 	tools/old-build.sh "$(TARGET_DIR)" $(OLD)
 	tests/upgrade.sh "$(TARGET_DIR)/old/release/braid" "$(TARGET_DIR)/release/braid"

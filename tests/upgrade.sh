@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# "Upgrade one process at a time" of docs/operations.md, with two builds. A manager and four drives of the OLD
-# build hold files. Each process in turn is stopped and started as of the NEW build, while clients of both builds
-# write and read all the time. Then each goes back to the OLD one, unless the new build's state refuses it with
-# words. No request may fail, and every file must compare.
+# "Upgrade one process at a time" of docs/operations.md, with two builds. A manager and four
+# drives of the OLD build hold files. Each process in turn is stopped and started as of the NEW build, while
+# clients of both builds write and read all the time. Then each goes back to the OLD one, unless the new
+# build's state refuses it with words. No request may fail, and every file must compare.
 #
 # usage: tests/upgrade.sh OLD_BRAID NEW_BRAID      exit 0 only if all of it held
 set -euo pipefail

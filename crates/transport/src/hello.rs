@@ -28,8 +28,8 @@ pub(crate) enum Wanted {
 }
 
 /// Receives the peer's Hello and checks that the peer is the expected one. Versions are compared first: the
-/// newest that the peer speaks stands in the header of its very first frame, and the oldest in its Hello. Nothing
-/// is sent to a peer that has none in common with this build.
+/// newest that the peer speaks stands in the header of its very first frame, and the oldest in its Hello.
+/// Nothing is sent to a peer that has none in common with this build.
 pub(crate) async fn take(
     receiver: &mut Receiver,
     role: PeerRole,

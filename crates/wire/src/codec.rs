@@ -4,7 +4,8 @@
 //! Three macros declare messages, each the only table of its format: `record!` (a struct, fields in order),
 //! `choice!` (a closed set of numbered values) and `message_set!` (the messages of one direction, numbered).
 //! Decoding never allocates more than the input could hold, and refuses trailing bytes; but a message's body
-//! may have fields of a later version after those that this build knows ([`message_set!`](crate::message_set)).
+//! may have fields of a later version after those that this build knows
+//! ([`message_set!`](crate::message_set)).
 
 use braid_layout::{
     ClientId, ClusterId, Column, ColumnMask, DriveId, EndBound, FileId, Generation, HolderId, LockSession,
@@ -311,8 +312,8 @@ macro_rules! record {
     };
 }
 
-/// Declares a closed set of numbered values, one byte each. After `else` comes the value that numbers of later
-/// versions are decoded as; without it they are an error.
+/// Declares a closed set of numbered values, one byte each. After `else` comes the value that numbers of
+/// later versions are decoded as; without it they are an error.
 #[macro_export]
 macro_rules! choice {
     ($(#[$doc:meta])* $vis:vis enum $name:ident $(else $later:ident)? {
@@ -385,8 +386,8 @@ macro_rules! message_set {
                 match self { $($name::$value(body) => $crate::codec::Wire::put(body, out)),* }
             }
 
-            /// Decodes a body of the given kind. What follows its last field is of a later version, and passed
-            /// over: its sender has seen this build's version, and adds nothing that must be heeded.
+            /// Decodes a body of the given kind. What follows its last field is of a later version, and
+            /// passed over: its sender has seen this build's version, and adds nothing that must be heeded.
             pub fn from_body(kind: u16, mut body: &[u8]) -> Result<Self, $crate::codec::DecodeError> {
                 match kind {
                     $($number => <$body as $crate::codec::Wire>::take(&mut body).map($name::$value),)*

@@ -12,8 +12,8 @@
 //!   file is *not whole*: it was removed since, or has lost bytes. Opening it reports the missing drives.
 //! - If no name leads to an object's file, the file was created since, or was being removed, or had no name
 //!   yet and may have got one since. The object is kept until an operator says otherwise ([`free_unnamed`]).
-//! - A freeze that was begun may have ended since, and its file may have been written. So it begins anew, under
-//!   other numbers (`frozen::begin_anew`).
+//! - A freeze that was begun may have ended since, and its file may have been written. So it begins anew,
+//!   under other numbers (`frozen::begin_anew`).
 //! - Files on the removal list were removed before the backup. File numbers are never used again, so these
 //!   files continue to be freed.
 //!

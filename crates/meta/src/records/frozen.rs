@@ -142,9 +142,9 @@ pub fn end(
 }
 
 /// Gives all freezes that were begun other numbers. In a state that was put back from a copy, drives may have
-/// made objects of the numbers on record, and the files may have been written since. Made again under the same
-/// numbers, some columns of a frozen file would show what was before these writes, and others what is now.
-/// What the drives have of the numbers from before stays there, without a name.
+/// made objects of the numbers on record, and the files may have been written since. Made again under the
+/// same numbers, some columns of a frozen file would show what was before these writes, and others what is
+/// now. What the drives have of the numbers from before stays there, without a name.
 pub fn begin_anew(tx: &mut Tx) -> Result<(), Refusal> {
     for (row, file) in tx.records::<FileId>(&key::all(table::FREEZING), usize::MAX)? {
         tx.delete(row);

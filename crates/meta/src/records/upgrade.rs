@@ -14,8 +14,8 @@ use crate::records::{inodes, quotas};
 /// Number of records read at a time.
 const PAGE: usize = 4096;
 
-/// Brings a state up to this build's version. From version 3 on, each directory counts the directories in it. A
-/// newer release's state is refused.
+/// Brings a state up to this build's version. From version 3 on, each directory counts the directories in it.
+/// A newer release's state is refused.
 pub fn upgrade(tx: &mut Tx) -> Result<(), Refusal> {
     let format = u64::from(SCHEMA_VERSION);
     let found = tx.number("format")?;

@@ -1,6 +1,6 @@
 //! Properties of every message. A value has one encoding, in both directions. No prefix of a message is a
-//! message, and what follows its last field is passed over, as of a later version. Any bytes decode to an error
-//! or to a value that encodes to the same bytes; decoding never panics.
+//! message, and what follows its last field is passed over, as of a later version. Any bytes decode to an
+//! error or to a value that encodes to the same bytes; decoding never panics.
 
 use braid_wire::control::{ControlReply, ControlRequest};
 use braid_wire::data::{DriveReply, DriveRequest, HELLO, Hello};
@@ -37,8 +37,8 @@ fn recode(kind: u16, bytes: &[u8]) -> Result<Vec<u8>, DecodeError> {
     Hello::from_bytes(bytes).map(|hello| hello.to_bytes())
 }
 
-/// Returns true if `again` is what this build knows of `bytes`: their beginning, but for a later version's reason
-/// of a refusal.
+/// Returns true if `again` is what this build knows of `bytes`: their beginning, but for a later version's
+/// reason of a refusal.
 fn is_of(kind: u16, again: &[u8], bytes: &[u8]) -> bool {
     let is_refusal = matches!(kind, DRIVE_REFUSED | CONTROL_REFUSED);
     if is_refusal && again.first() == Some(&Reason::Newer.number()) {
