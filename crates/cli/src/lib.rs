@@ -181,8 +181,13 @@ async fn command(command: Command, cluster: Option<&Path>, report: Report) -> Re
         Command::Up(up) => up::run(up, cluster, report).await,
         Command::Mount(mount) => mount::run(mount, cluster, report).await,
         Command::Manager(Manager::Serve(serve)) => serve::manager(*serve, &Told::default()).await,
-        Command::Manager(Manager::Backup { file }) => manager_cmd::backup(file, cluster, report).await,
-        Command::Manager(Manager::Restore { backup, dir }) => manager_cmd::restore(backup, dir, report),
+        Command::Manager(Manager::Backup { file, dir: None }) => {
+            manager_cmd::backup(file, cluster, report).await
+        }
+        Command::Manager(Manager::Backup { file, dir: Some(dir) }) => {
+            manager_cmd::backup_of_directory(file, &dir, report)
+        }
+        Command::Manager(Manager::Restore(asked)) => manager_cmd::restore(asked, report).await,
         Command::Manager(Manager::Rebuild(asked)) => rebuild::run(asked, report).await,
         Command::Manager(Manager::FreeUnnamed) => manager_cmd::free_unnamed(cluster, report).await,
         Command::Manager(Manager::Replace { old }) => manager_cmd::replace(&old, cluster, report).await,

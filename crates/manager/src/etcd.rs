@@ -43,4 +43,4 @@ mod tests;
 pub use cache::STATE_FILE;
 pub use config::EtcdConfig;
 pub use error::EtcdError;
-pub use import::{export, import};
+pub use import::import;

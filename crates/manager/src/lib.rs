@@ -39,6 +39,7 @@ mod snapshots;
 mod time;
 mod together;
 
+pub use braid_meta::records::kv::Kv;
 pub use disk::directory::ManagerError;
 pub use etcd::EtcdConfig;
 pub use start::{Config, LOST_AFTER_MS, Ready, run};

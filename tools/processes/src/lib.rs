@@ -66,7 +66,7 @@ impl Said {
 /// Bound for one command. The bench of all rows of the store takes 70 s on one of two busy cores.
 const TO_ITS_END: Duration = Duration::from_secs(600);
 
-/// Runs a command to its end, within [`TO_ITS_END`].
+/// Runs a command to its end, within a bound that a busy machine keeps.
 pub fn run(mut command: Command) -> Said {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     said(finish(child))

@@ -26,8 +26,9 @@ pub(crate) enum ClusterCommand {
     /// Begin a cluster anew from a snapshot of its managers' state, and serve its first manager in the
     /// foreground
     #[command(
-        after_help = "For when most managers' disks are lost: see `braid manager replace` for one. Snapshots are made each day on the host whose manager leads, in etcd-snapshots in its directory. No other manager of the old cluster may run. The restored state is compared with what the drives hold before anything is answered, as after `braid manager restore`; then other hosts join anew, with `braid token new NAME --role manager`.\n\nExample:\n  \
-        braid cluster restore braid-1795929286.snapshot --listen 10.77.0.1:7400 --dir /var/lib/braid/manager"
+        after_help = "It is served in the foreground. For when most managers' disks are lost (see `braid manager replace` for one), and for a cluster of one manager that is to have several: stop the manager, make a backup (`braid manager backup FILE --dir DIR`), and restore that. Snapshots are made each day on the host whose manager leads, in etcd-snapshots in its directory. No other manager of the old cluster may run. The restored state is compared with what the drives hold before anything is answered, as after `braid manager restore`; then other hosts join anew, with `braid token new NAME --role manager`.\n\nExample:\n  \
+        braid cluster restore braid-1795929286.snapshot --listen 10.77.0.1:7400 --dir /var/lib/braid/manager\n  \
+        braid cluster restore braid-manager.backup --listen 10.77.0.1:7400 --dir /var/lib/braid/managers"
     )]
     Restore(ClusterRestore),
     /// List the managers, and the members of their etcd

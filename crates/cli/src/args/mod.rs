@@ -35,7 +35,8 @@ pub(crate) use quota::{Quota, QuotaOf};
 pub(crate) use reserve::{Reserve, ReserveCommand, ReserveRate};
 pub use servers::DriveOptions;
 pub(crate) use servers::{
-    Configured, Drive, DriveServe, LogFormat, Manager, ManagerRebuild, ManagerServe, Supervised,
+    Configured, Drive, DriveServe, EtcdOfState, LogFormat, Manager, ManagerRebuild, ManagerRestore,
+    ManagerServe, Supervised,
 };
 pub use sim::SimRun;
 pub(crate) use sim::{Sim, Size};

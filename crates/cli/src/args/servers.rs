@@ -291,24 +291,21 @@ pub(crate) enum Manager {
         /// The file to write the backup to
         #[arg(value_name = "FILE")]
         file: PathBuf,
+        /// Of the manager in this directory, which is stopped
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
     },
-    /// Restore a backup into the directory of a manager that is stopped
+    /// Restore a backup into the directory of a manager that is stopped, or into an etcd
     #[command(
         visible_alias = "import",
         after_help = "The directory must hold no state: move manager.redb away first. Without BACKUP, the state that is there is treated as one that \
         was restored by other means (a snapshot, a copied directory).\n\nThe manager that starts then compares its names with what the drives \
         hold, before it answers anybody: complete files are kept, files that were removed or lost since are listed in \
         comparison.txt beside the state, and stored objects that belong to no file are kept until `braid manager free-unnamed`.\n\nExample:\n  \
-        braid manager restore /safe/braid-manager.backup --dir /var/lib/braid/manager"
+        braid manager restore /safe/braid-manager.backup --dir /var/lib/braid/manager\n  \
+        braid manager restore /safe/braid-manager.backup --state etcd://127.0.0.1:2379"
     )]
-    Restore {
-        /// The backup to restore
-        #[arg(value_name = "BACKUP")]
-        backup: Option<PathBuf>,
-        /// The manager's directory
-        #[arg(long, value_name = "DIR")]
-        dir: PathBuf,
-    },
+    Restore(ManagerRestore),
     /// Make a lost manager's state anew, from what the drives hold
     #[command(
         after_help = "Drives keep the names, layouts, quotas and snapshots of their cluster, a few seconds behind the manager. With these, and each drive's own key, a manager comes back in an empty directory. The drives must be stopped. Drives of other hosts tell what they hold in a file (braid drive testify), which is given in place of a directory.\n\nWithout --yes it is a trial: it says what would come back, what is certain as two drives say the same, and what is not. The manager that starts on the new state first compares every file with what the drives hold; comparison.txt beside the state says which are whole. Files whose names are lost are then in lost+found of their volumes. Secrets are new: clients need the new cluster.toml.\n\nExample:\n  \
@@ -327,6 +324,37 @@ pub(crate) enum Manager {
         #[arg(value_name = "OLD")]
         old: String,
     },
+}
+
+/// The etcd that holds the managers' state.
+#[derive(Debug, Default, Args)]
+pub(crate) struct EtcdOfState {
+    /// Where the state is, if several managers share it: the members of an etcd, as
+    /// etcd://H1:2379,H2:2379,... or with a prefix for the cluster's keys, etcd://H1:2379/PREFIX [default: in
+    /// --dir]
+    #[arg(long, value_parser = EtcdConfig::of_state, value_name = "STATE")]
+    pub(crate) state: Option<EtcdConfig>,
+    /// The certificate of the CA of etcd's certificates, in PEM; without it etcd must be on this machine
+    #[arg(long, value_name = "FILE")]
+    pub(crate) etcd_ca: Option<PathBuf>,
+    /// The certificate by which this manager proves itself to etcd, in PEM
+    #[arg(long, value_name = "FILE")]
+    pub(crate) etcd_certificate: Option<PathBuf>,
+    /// The key of that certificate, in PEM
+    #[arg(long, value_name = "FILE")]
+    pub(crate) etcd_key: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ManagerRestore {
+    /// The backup to restore
+    #[arg(value_name = "BACKUP", required_unless_present = "dir")]
+    pub(crate) backup: Option<PathBuf>,
+    /// The manager's directory
+    #[arg(long, value_name = "DIR", required_unless_present = "state", conflicts_with = "state")]
+    pub(crate) dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) etcd: EtcdOfState,
 }
 
 #[derive(Debug, Args)]
@@ -366,20 +394,8 @@ pub(crate) struct ManagerServe {
     /// for never
     #[arg(long, default_value_t = braid_manager::LOST_AFTER_MS / 1000, value_name = "SECONDS")]
     pub(crate) lost_after: u64,
-    /// Where the state is, if several managers share it: the members of an etcd, as
-    /// etcd://H1:2379,H2:2379,... or with a prefix for the cluster's keys, etcd://H1:2379/PREFIX [default: in
-    /// --dir]
-    #[arg(long, value_parser = EtcdConfig::of_state, value_name = "STATE")]
-    pub(crate) state: Option<EtcdConfig>,
-    /// The certificate of the CA of etcd's certificates, in PEM; without it etcd must be on this machine
-    #[arg(long, value_name = "FILE")]
-    pub(crate) etcd_ca: Option<PathBuf>,
-    /// The certificate by which this manager proves itself to etcd, in PEM
-    #[arg(long, value_name = "FILE")]
-    pub(crate) etcd_certificate: Option<PathBuf>,
-    /// The key of that certificate, in PEM
-    #[arg(long, value_name = "FILE")]
-    pub(crate) etcd_key: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) etcd: EtcdOfState,
     #[command(flatten)]
     pub(crate) configured: Configured,
     #[command(flatten)]

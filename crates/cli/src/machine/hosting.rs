@@ -9,12 +9,14 @@ use std::fs;
 use std::net::{IpAddr, TcpListener, ToSocketAddrs};
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use braid_client::{Client, TokenSpec};
 use braid_layout::DriveId;
 use braid_manager::own_etcd::{AuthorityRecord, authority_in, calls};
-use braid_manager::{LOST_AFTER_MS, Ready};
+use braid_manager::restore::backup::{NAME_OF_BACKUPS, authority};
+use braid_manager::{LOST_AFTER_MS, ManagerError, Ready};
 use braid_transport::{Authority, ControlSession, Credentials, Limits, TransportError};
 use braid_wire::capability::Key;
 use braid_wire::control::{AddManager, ControlReply, ManagerAdded};
@@ -24,13 +26,16 @@ use sha2::{Digest, Sha256};
 use tokio::process::Command;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::args::{ClusterInit, ClusterJoin, ClusterRestore, Configured, ETCD_PORT, Hosting, ManagerServe};
+use crate::args::{
+    ClusterInit, ClusterJoin, ClusterRestore, Configured, ETCD_PORT, EtcdOfState, Hosting, ManagerServe,
+};
 use crate::config::told::Told;
 use crate::config::told_of_manager;
 use crate::machine::address;
 use crate::machine::etcd::member::{Member, Peer, at, host_of};
 use crate::machine::etcd::{Host, Patience, binary};
 use crate::machine::serve::with_etcd;
+use crate::operate::manager_cmd::Unpacked;
 use crate::output::exit::{Doing, Exit, Failure};
 use crate::output::report::print;
 use crate::output::shell::quoted;
@@ -99,6 +104,9 @@ pub(crate) async fn join(asked: ClusterJoin) -> Result<(), Failure> {
 /// Runs `braid cluster restore`.
 pub(crate) async fn restore(asked: ClusterRestore) -> Result<(), Failure> {
     let snapshot = asked.snapshot;
+    if is_backup(&snapshot)? {
+        return restore_backup(&snapshot, asked.host, asked.listen).await;
+    }
     let what = || format!("restore {}", snapshot.display());
     check_snapshot(&snapshot)?;
     let Prepared { serve, told, mut member } = prepare(asked.host, asked.listen).await?;
@@ -143,7 +151,35 @@ pub(crate) async fn restore(asked: ClusterRestore) -> Result<(), Failure> {
     with_etcd(serve, &told, host, Patience::First(FIRST), async |_: &Ready, _: &str| Ok(())).await
 }
 
-/// The common beginning of all three.
+/// Restores a backup into an etcd that Braid runs: so a cluster of one manager becomes one of several.
+async fn restore_backup(backup: &Path, asked: Hosting, listen: String) -> Result<(), Failure> {
+    let what = || format!("restore {}", backup.display());
+    let unpacked = Unpacked::of(backup)?;
+    let Prepared { serve, told, member } = prepare(asked, listen).await?;
+    let found = authority(Arc::clone(&unpacked.kv));
+    let found = found.map_err(|refusal| Failure::new(Exit::Failed, what(), refusal.detail))?;
+    let authority = match found {
+        Some(authority) => authority,
+        None => new_authority()?,
+    };
+    let dir = serve.dir.clone();
+    let host = Host::found(&dir, member, authority).inspect_err(|_| take_back(&dir))?;
+    let running = host.start().inspect_err(|_| take_back(&dir))?;
+    let moved = async {
+        host.until_answers(&running, Patience::First(FIRST)).await?;
+        braid_manager::etcd::import(&host.etcd_config(), Arc::clone(&unpacked.kv))
+            .await
+            .map_err(ManagerError::from)
+            .doing(what)
+    };
+    let moved = moved.await;
+    running.stop().await;
+    moved.inspect_err(|_| take_back(&dir))?;
+    drop(unpacked);
+    with_etcd(serve, &told, host, Patience::First(FIRST), async |_: &Ready, _: &str| Ok(())).await
+}
+
+/// The common beginning of all.
 struct Prepared {
     serve: ManagerServe,
     told: Told,
@@ -189,10 +225,7 @@ async fn prepare(asked: Hosting, listen: String) -> Result<Prepared, Failure> {
         listen,
         advertise: asked.advertise,
         lost_after: LOST_AFTER_MS / 1000,
-        state: None,
-        etcd_ca: None,
-        etcd_certificate: None,
-        etcd_key: None,
+        etcd: EtcdOfState::default(),
         configured: Configured { config: None, no_config: false, check: false },
         supervised: asked.supervised,
     };
@@ -351,6 +384,19 @@ async fn ask_once(
             Err(TransportError::Unexpected { address: address.to_owned(), what })
         }
     }
+}
+
+/// True for a file of `braid manager backup`; other files are taken for snapshots of etcd.
+fn is_backup(path: &Path) -> Result<bool, Failure> {
+    use std::io::Read;
+    let what = || format!("read {}", path.display());
+    let mut begin = Vec::new();
+    fs::File::open(path)
+        .doing(what)?
+        .take(NAME_OF_BACKUPS.len() as u64)
+        .read_to_end(&mut begin)
+        .doing(what)?;
+    Ok(begin == NAME_OF_BACKUPS)
 }
 
 /// Refuses what is no whole snapshot.

@@ -9,7 +9,7 @@ use braid_manager::{EtcdConfig, Ready};
 use braid_wire::token::{BadToken, Token};
 use tokio::sync::oneshot;
 
-use crate::args::{DriveServe, ManagerServe, Supervised};
+use crate::args::{DriveServe, EtcdOfState, ManagerServe, Supervised};
 use crate::config::told::Told;
 use crate::machine::address;
 use crate::machine::cluster_dir::{CLUSTER_FILE, ClusterFile, write_cluster_file};
@@ -26,7 +26,7 @@ pub(crate) async fn manager(serve: ManagerServe, told: &Told) -> Result<(), Fail
     check_manager(&serve).await?;
     told.log();
     if let Some(host) = Host::of(&serve.dir)? {
-        if serve.state.is_some() {
+        if serve.etcd.state.is_some() {
             let why = "its directory has an etcd of its own, which braid starts";
             return Err(Failure::usage("serve the manager", why).remedy("leave --state out"));
         }
@@ -34,7 +34,7 @@ pub(crate) async fn manager(serve: ManagerServe, told: &Told) -> Result<(), Fail
     }
     let stop = Stop::new(&serve.supervised)?;
     let mut config = config_of(&serve);
-    config.etcd = etcd(&serve)?;
+    config.etcd = etcd(&serve.etcd, "serve the manager")?;
     let after = async |_: &Ready, _: &str| Ok(());
     serve_manager(config, &serve, told, stop.wait(), after).await
 }
@@ -125,25 +125,25 @@ async fn serve_manager(
 /// Says whether a manager can be served so.
 pub(crate) async fn check_manager(serve: &ManagerServe) -> Result<(), Failure> {
     address::check(&serve.listen, serve.advertise.as_deref()).await?;
-    etcd(serve).map(drop)
+    etcd(&serve.etcd, "serve the manager").map(drop)
 }
 
-/// The etcd that holds the manager's state, with the files of its TLS.
-fn etcd(serve: &ManagerServe) -> Result<Option<EtcdConfig>, Failure> {
-    let files = [&serve.etcd_ca, &serve.etcd_certificate, &serve.etcd_key];
-    let Some(mut etcd) = serve.state.clone() else {
+/// The etcd that holds the managers' state, with the files of its TLS; `what` is being done with it.
+pub(crate) fn etcd(told: &EtcdOfState, what: &str) -> Result<Option<EtcdConfig>, Failure> {
+    let files = [&told.etcd_ca, &told.etcd_certificate, &told.etcd_key];
+    let Some(mut etcd) = told.state.clone() else {
         return match files.into_iter().flatten().next() {
             None => Ok(None),
             Some(file) => Err(Failure::usage(
-                "serve the manager".to_owned(),
+                what.to_owned(),
                 format!("{} is for etcd, and the state is in --dir", file.display()),
             )
             .remedy("name etcd's members: --state etcd://HOST:PORT,HOST:PORT,...")),
         };
     };
-    etcd.ca.clone_from(&serve.etcd_ca);
-    etcd.certificate.clone_from(&serve.etcd_certificate);
-    etcd.key.clone_from(&serve.etcd_key);
+    etcd.ca.clone_from(&told.etcd_ca);
+    etcd.certificate.clone_from(&told.etcd_certificate);
+    etcd.key.clone_from(&told.etcd_key);
     Ok(Some(etcd))
 }
 

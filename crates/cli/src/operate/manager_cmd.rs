@@ -4,14 +4,20 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use braid_client::Client;
+use braid_manager::restore::backup::unpack;
+use braid_manager::{Kv, ManagerError};
 use braid_wire::checksum::RunningCrc;
 use braid_wire::control::{BackupReply, ManagerRow, MemberRow};
 use serde::Serialize;
 
+use crate::args::ManagerRestore;
 use crate::connect;
 use crate::machine::hosting::token_spec;
+use crate::machine::serve;
+use crate::machine::temporary_dir::{OnDrop, TemporaryDir};
 use crate::output::exit::{Doing, Exit, Failure};
 use crate::output::report::{Report, table};
 use crate::output::size;
@@ -28,7 +34,8 @@ struct Made {
 
 #[derive(Debug, Serialize)]
 struct Restored {
-    directory: PathBuf,
+    /// The manager's directory, or the etcd.
+    place: String,
     /// Number of rows restored; absent if the existing state was adopted without a backup.
     rows: Option<u64>,
 }
@@ -45,7 +52,18 @@ pub(crate) async fn backup(to: PathBuf, cluster: Option<&Path>, report: Report) 
         let _ = fs::remove_file(&fresh);
     }
     moved?;
-    let facts = Made { backup: to, bytes: made.bytes, rows: made.rows };
+    tell_made(to, &made, report)
+}
+
+/// Runs `braid manager backup --dir`: of a manager that is stopped.
+pub(crate) fn backup_of_directory(to: PathBuf, dir: &Path, report: Report) -> Result<(), Failure> {
+    let what = || format!("make a backup of {}", dir.display());
+    let made = braid_manager::restore::backup::of_directory(dir, &to).doing(what)?;
+    tell_made(to, &made, report)
+}
+
+fn tell_made(backup: PathBuf, made: &BackupReply, report: Report) -> Result<(), Failure> {
+    let facts = Made { backup, bytes: made.bytes, rows: made.rows };
     report.facts(&facts, |facts| {
         format!(
             "{}: {} rows, {} bytes. It holds the cluster's secrets: keep it where only its owner reads it.\n",
@@ -105,25 +123,64 @@ impl Sum {
 }
 
 /// Runs `braid manager restore`.
-pub(crate) fn restore(backup: Option<PathBuf>, dir: PathBuf, report: Report) -> Result<(), Failure> {
-    let what = || format!("restore the manager in {}", dir.display());
-    let rows = match &backup {
-        Some(backup) => Some(braid_manager::restore::backup::restore(&dir, backup).doing(what)?),
-        None => {
-            braid_manager::restore::backup::adopt(&dir).doing(what)?;
-            None
+pub(crate) async fn restore(asked: ManagerRestore, report: Report) -> Result<(), Failure> {
+    let ManagerRestore { backup, dir, etcd } = asked;
+    let etcd = serve::etcd(&etcd, "restore the managers' state")?;
+    let (place, rows) = match (dir, etcd) {
+        (Some(dir), _) => {
+            let what = || format!("restore the manager in {}", dir.display());
+            let rows = match &backup {
+                Some(backup) => Some(braid_manager::restore::backup::restore(&dir, backup).doing(what)?),
+                None => {
+                    braid_manager::restore::backup::adopt(&dir).doing(what)?;
+                    None
+                }
+            };
+            (dir.display().to_string(), rows)
         }
+        (None, Some(etcd)) => {
+            let Some(backup) = &backup else {
+                return Err(Failure::usage("restore the managers' state", "no backup is named"));
+            };
+            let unpacked = Unpacked::of(backup)?;
+            let what = || format!("restore {}", backup.display());
+            braid_manager::etcd::import(&etcd, Arc::clone(&unpacked.kv))
+                .await
+                .map_err(ManagerError::from)
+                .doing(what)?;
+            (etcd.shown(), Some(unpacked.rows))
+        }
+        (None, None) => unreachable!("one of --dir and --state is required"),
     };
-    let facts = Restored { directory: dir, rows };
+    let facts = Restored { place, rows };
     report.facts(&facts, |facts| {
         let rows = facts.rows.map_or_else(String::new, |rows| format!("{rows} rows restored. "));
         format!(
-            "{rows}Start the manager in {} and its drives: it compares its names with what the drives hold before it answers; \
-             `braid status` shows how that goes, and {} in that directory what it found.\n",
-            facts.directory.display(),
+            "{rows}Start the manager on {} and its drives: it compares its names with what the drives hold before it answers; \
+             `braid status` shows how that goes, and {} in the manager's directory what it found.\n",
+            facts.place,
             braid_manager::restore::compare::REPORT_FILE,
         )
     })
+}
+
+/// A backup's state in a store of its own, from where it is put into an etcd.
+pub(crate) struct Unpacked {
+    pub(crate) kv: Arc<dyn Kv>,
+    rows: u64,
+    /// Removed, with the store, when this is dropped.
+    _dir: TemporaryDir,
+}
+
+impl Unpacked {
+    pub(crate) fn of(backup: &Path) -> Result<Unpacked, Failure> {
+        let what = || format!("restore {}", backup.display());
+        let bytes = fs::metadata(backup).doing(what)?.len();
+        let room = bytes.saturating_mul(2);
+        let dir = TemporaryDir::make(&std::env::temp_dir(), "restore", room, OnDrop::Remove)?;
+        let (kv, rows) = unpack(backup, &dir.path().join("state")).doing(what)?;
+        Ok(Unpacked { kv, rows, _dir: dir })
+    }
 }
 
 /// Runs `braid manager free-unnamed`.

@@ -292,6 +292,49 @@ fn a_restart_needs_one_command_and_a_snapshot_begins_anew() {
 }
 
 #[test]
+fn a_cluster_of_one_manager_becomes_one_of_several() {
+    if !has_etcd() {
+        return;
+    }
+    let place = Cluster::nowhere();
+    let mut alone = Host::new(&place, "alone", "127.0.0.1");
+    let mut command = braid();
+    command.args(["manager", "serve", "--dir"]).arg(&alone.dir).args(["--listen", &alone.address()]);
+    alone.start(command);
+    alone.until_ready();
+    let drives: Vec<Ends> = ["d1", "d2", "d3"].map(|name| Ends(drive(&place, name, &alone))).into();
+    until("the drives have joined", || by(&alone, &["drive", "ls"]).text().matches(" up ").count() == 3);
+    by(&alone, &["volume", "create", "v", "--scheme", "raid5", "--width", "3"]).ok();
+    let one = place.make("one", 300_000, 1);
+    let one = one.to_str().expect("text");
+    by(&alone, &["cp", one, "braid://v/one"]).ok();
+    let file = place.file("manager.backup");
+    let dir = alone.dir.clone();
+    let of_directory = || {
+        let mut command = braid();
+        command.args(["manager", "backup"]).arg(&file).arg("--dir").arg(&dir);
+        run(command)
+    };
+    of_directory().failed(7, "in use by another manager");
+    alone.stop();
+    of_directory().ok();
+
+    let mut several = Host::new(&place, "several", "127.0.0.1");
+    several.port = alone.port; // where the drives look for it
+    let command = several.command(&["restore", file.to_str().expect("text")]);
+    several.start(command);
+    several.until_ready();
+    until("the state is served", || by(&several, &["cat", "braid://v/one"]).code == 0);
+    assert!(by(&several, &["cat", "braid://v/one"]).ok().out == fs::read(one).expect("read"));
+    let mut second = Host::new(&place, "second", "127.0.0.2");
+    let token = token(&several, "second");
+    join(&several, &mut second, &token);
+    until_members(&several, 2);
+    by(&second, &["cp", one, "braid://v/two"]).ok();
+    drop(drives);
+}
+
+#[test]
 fn an_etcd_that_is_out_of_space_takes_changes_again() {
     use std::os::unix::fs::PermissionsExt;
     if !has_etcd() {

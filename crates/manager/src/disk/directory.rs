@@ -59,6 +59,9 @@ pub enum ManagerError {
     /// The state in etcd cannot be used.
     #[error(transparent)]
     Etcd(#[from] EtcdError),
+    /// There is nothing to make a backup of.
+    #[error("{0} has no manager's state: name the directory of a manager that is stopped")]
+    NoState(PathBuf),
     /// A backup is restored only where there is no state.
     #[error("{0} is there already: move it away first, if the backup is to take its place")]
     StateThere(PathBuf),

@@ -215,6 +215,6 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(EMBEDDED_FILE), "state").unwrap();
         let Err(error) = Cache::open(dir.path()) else { panic!("it is opened") };
-        assert!(error.to_string().contains("braid manager import"), "{error}");
+        assert!(error.to_string().contains("braid manager restore"), "{error}");
     }
 }

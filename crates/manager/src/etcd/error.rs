@@ -59,7 +59,8 @@ pub enum EtcdError {
     #[error(
         "{state} has no state, or an older one than the copy in {dir} (change {copy}, and {there} in etcd): etcd was put back from \
          an older snapshot, or the address or prefix is wrong. To go on with what etcd has, move the copy away; to go on with \
-         the copy, write it to a file (braid manager export --dir {dir}) and import that into an empty prefix"
+         the copy, write it to a file (braid manager backup FILE --dir {dir}) and restore that into an empty prefix (braid manager restore \
+         FILE --state etcd://...)"
     )]
     Older {
         state: String,
@@ -76,12 +77,14 @@ pub enum EtcdError {
     Taken(String),
     /// The directory has a state of its own.
     #[error(
-        "{0} has a state of its own: to move it into etcd, write it to a file and import that (braid manager export, braid manager \
-         import), and start with an empty directory"
+        "{0} has a state of its own: to move it into etcd, write it to a file (braid manager backup FILE --dir {0}), restore that \
+         (braid manager restore FILE --state etcd://...), and start with an empty directory"
     )]
     Embedded(PathBuf),
     /// A value in etcd is not what it should be.
-    #[error("{state}: {what} {error}; restore a snapshot of etcd, or a backup (braid manager import)")]
+    #[error(
+        "{state}: {what} {error}; restore a snapshot of etcd, or a backup (braid manager restore FILE --state etcd://...)"
+    )]
     Broken {
         state: String,
         /// The value, such as a record of the log.

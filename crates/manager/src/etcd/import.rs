@@ -1,6 +1,5 @@
-//! Moving a whole state into etcd, and out of it.
+//! Moving a whole state into etcd.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,12 +8,11 @@ use braid_meta::records::log::{HeadRecord, StateRecord, encode};
 use etcd_client::{Compare, CompareOp, Txn, TxnOp};
 use tokio::runtime::Handle;
 
-use super::cache::Cache;
 use super::checkpoint::cut;
 use super::config::EtcdConfig;
 use super::error::EtcdError;
 use super::link::{Link, Member};
-use super::reader::{Founding, catch_up, gets, identify};
+use super::reader::gets;
 use crate::restore::terms::random;
 
 /// Maximum time that etcd is waited for with each step.
@@ -63,14 +61,4 @@ async fn put_new(link: &Link, own: &[u8], operations: Vec<TxnOp>) -> Result<(), 
     } else {
         Err(EtcdError::Taken(link.state.clone()))
     }
-}
-
-/// Reads the state that etcd has into a copy in this directory, which may be empty, and returns the copy. No
-/// manager may run on the directory.
-pub async fn export(config: &EtcdConfig, dir: &Path) -> Result<Arc<dyn Kv>, EtcdError> {
-    let link = Arc::new(Link::new(config).await?);
-    let cache = Arc::new(Cache::open(dir)?);
-    identify(&link, &cache, Founding::No, WAIT).await?;
-    catch_up(&link, &cache, WAIT).await?;
-    Ok(cache)
 }

@@ -42,26 +42,14 @@ pub(super) enum Followed {
     More,
 }
 
-/// Permission to make a new state where there is none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Founding {
-    Yes,
-    No,
-}
-
 /// Makes sure that the copy and etcd have the same state, by its identity and by how far they are. The very
 /// first manager makes the state.
-pub(super) async fn identify(
-    link: &Link,
-    cache: &Arc<Cache>,
-    founding: Founding,
-    wait: Duration,
-) -> Result<(), EtcdError> {
+pub(super) async fn identify(link: &Link, cache: &Arc<Cache>, wait: Duration) -> Result<(), EtcdError> {
     let key = link.names.state();
     let fresh = StateRecord { identity: u128::from_le_bytes(random()) };
     let copy = cache.identity();
     // A copy of some state does not make another.
-    let may_make = copy == 0 && founding == Founding::Yes;
+    let may_make = copy == 0;
     let ask = |mut member: Member| {
         let is_new = Compare::create_revision(key.clone(), CompareOp::Equal, 0);
         let put = may_make.then(|| TxnOp::put(key.clone(), encode(&fresh), None));

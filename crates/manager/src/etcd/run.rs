@@ -24,7 +24,7 @@ use super::kv::EtcdKv;
 use super::lease::Lease;
 use super::link::Link;
 use super::pen::Pen;
-use super::reader::{Followed, Founding, blocking, catch_up, follow, identify, look};
+use super::reader::{Followed, blocking, catch_up, follow, identify, look};
 use super::standby::{Known, Proof, turn_away};
 use crate::disk::directory::{ManagerError, lock};
 use crate::disk::private;
@@ -114,7 +114,7 @@ pub(crate) async fn run(
 async fn find_state(link: &Link, cache: &Arc<Cache>) -> Result<(), EtcdError> {
     let began = Instant::now();
     loop {
-        match identify(link, cache, Founding::Yes, SAY_EVERY).await {
+        match identify(link, cache, SAY_EVERY).await {
             Err(error @ EtcdError::Silent { .. }) if began.elapsed() < START_WAIT => {
                 tracing::warn!(%error, "the manager waits for etcd");
             }

@@ -23,7 +23,7 @@ use super::kv::EtcdKv;
 use super::lease::Lease;
 use super::link::Link;
 use super::pen::Pen;
-use super::reader::{Founding, identify};
+use super::reader::identify;
 use super::run::prepare;
 use crate::disk::conformance;
 
@@ -50,7 +50,7 @@ impl Node {
     async fn new(state: &str, dir: &Path) -> Node {
         let link = Link::new(&EtcdConfig::of_state(state).expect("a state")).await.expect("a link");
         let node = Node { link: Arc::new(link), cache: Arc::new(Cache::open(dir).expect("a copy")) };
-        identify(&node.link, &node.cache, Founding::Yes, WAIT).await.expect("the state is found");
+        identify(&node.link, &node.cache, WAIT).await.expect("the state is found");
         node
     }
 

@@ -14,8 +14,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use braid_meta::records::db::Db;
 use braid_meta::records::kv::{Batch, Kv, KvError};
-use braid_meta::records::schema::{SCHEMA_VERSION_OLDEST, encode, key};
+use braid_meta::records::schema::{AuthorityRecord, SCHEMA_VERSION_OLDEST, encode, key};
 use braid_meta::records::tx::Tx;
 use braid_transport::host::spawn_blocking;
 use braid_wire::checksum::RunningCrc;
@@ -26,6 +27,8 @@ use crate::core::Core;
 use crate::disk::directory::{ManagerError, STATE_FILE, lock};
 use crate::disk::embedded::EmbeddedKv;
 
+/// The first bytes of every backup.
+pub const NAME_OF_BACKUPS: &[u8] = b"BRAIDMB";
 /// The first bytes of a backup: a name and the version of the state.
 const MAGIC: [u8; 8] = *b"BRAIDMB\x03";
 /// The first bytes of a backup of a state of version 2, whose rows are read as they are.
@@ -154,6 +157,41 @@ pub fn restore_into(kv: &dyn Kv, backup: &Path) -> Result<u64, ManagerError> {
     let rows = rows.map_err(damaged)?;
     mark_as_restored(kv)?;
     Ok(rows)
+}
+
+/// Puts the backup's state into a store in the new file `at`, from where it is moved on. Returns the store and
+/// the number of rows.
+pub fn unpack(backup: &Path, at: &Path) -> Result<(Arc<dyn Kv>, u64), ManagerError> {
+    check(backup)?;
+    let kv = Arc::new(EmbeddedKv::open(at)?);
+    let rows = restore_into(kv.as_ref(), backup)?;
+    Ok((kv, rows))
+}
+
+/// The certificate authority of a state; `None` in those of before there was TLS.
+pub fn authority(kv: Arc<dyn Kv>) -> Result<Option<AuthorityRecord>, Refusal> {
+    Db::new(kv).read(|tx| Ok(tx.record(&key::meta("authority"))?))
+}
+
+/// Writes a backup of the state in the directory of a manager that does not run, whether it is the state itself
+/// or a copy of one in etcd.
+pub fn of_directory(dir: &Path, to: &Path) -> Result<BackupReply, ManagerError> {
+    let is_there = |path: &PathBuf| fs::metadata(path).is_ok_and(|found| found.len() > 0);
+    let Some(state) =
+        [STATE_FILE, crate::etcd::STATE_FILE].map(|name| dir.join(name)).into_iter().find(is_there)
+    else {
+        return Err(ManagerError::NoState(dir.to_owned()));
+    };
+    let _lock = lock(dir)?;
+    let db = Db::new(Arc::new(EmbeddedKv::open(&state)?));
+    let failed = |what: String| ManagerError::Backup { path: to.to_owned(), what };
+    db.read(|tx| {
+        Ok(write_file(to, tx).map_err(|problem| match problem {
+            Problem::File(error) => failed(error.to_string()),
+            Problem::State(refusal) => failed(refusal.detail),
+        }))
+    })
+    .map_err(|refusal| failed(refusal.detail))?
 }
 
 /// Marks the state in the directory as restored, for one that was put there by other means than [`restore`].
@@ -323,7 +361,6 @@ mod tests {
     use super::*;
     use crate::sessions::session_slots::SessionSlots;
     use crate::start::{Config, start};
-    use braid_meta::records::db::Db;
     use braid_meta::records::memory::MemoryKv;
 
     fn state(path: &Path) -> Db {

@@ -6,7 +6,7 @@ use braid_processes::etcd::Etcd;
 use super::*;
 use crate::disk::conformance::{rows, set};
 use crate::etcd::error::EtcdError;
-use crate::etcd::{export, import};
+use crate::etcd::import;
 use braid_meta::records::memory::MemoryKv;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -65,7 +65,7 @@ async fn a_directory_of_another_state_is_refused_and_so_is_an_etcd_that_has_lost
     leading.resign().await;
     let find = async |state: &str| {
         let link = Link::new(&EtcdConfig::of_state(state).unwrap()).await.unwrap();
-        identify(&link, &node.cache, Founding::Yes, WAIT).await
+        identify(&link, &node.cache, WAIT).await
     };
     let state = etcd.state();
     find(&state).await.expect("it is the same");
@@ -80,21 +80,18 @@ async fn a_directory_of_another_state_is_refused_and_so_is_an_etcd_that_has_lost
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_state_goes_into_etcd_once_and_out_again() {
+async fn a_state_goes_into_etcd_once() {
     let etcd = Etcd::start(1);
     let kv = MemoryKv::new();
     for n in 0..30u8 {
         kv.commit(&[(vec![b'i', n], Some(vec![n; 100_000]))].into()).expect("stored");
     }
     let config = EtcdConfig::of_state(&etcd.state()).unwrap();
-    let dirs = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
-    let absent = export(&config, dirs[0].path()).await.err().expect("there is none");
-    assert!(absent.to_string().contains("no state"), "{absent}");
+    let dir = tempfile::tempdir().expect("a directory");
     import(&config, Arc::new(kv.clone())).await.expect("imported");
     let taken = import(&config, Arc::new(MemoryKv::new())).await.expect_err("there is one");
     assert!(taken.to_string().contains("holds a state already"), "{taken}");
-    assert_eq!(rows(export(&config, dirs[0].path()).await.expect("it has a state").as_ref()), rows(&kv));
-    let node = Node::new(&etcd.state(), dirs[1].path()).await;
+    let node = Node::new(&etcd.state(), dir.path()).await;
     let leading = node.lead().await;
     assert_eq!(leading.with(|kv| rows(kv)).await, rows(&kv));
     leading.with(|kv| kv.commit(&set(&["a"], b"1"))).await.expect("stored");

@@ -64,7 +64,7 @@ async fn etcd_is_trusted_by_its_ca_and_trusts_the_manager_by_its_certificate() {
         let link = Link::new(&config).await.expect("a link");
         let cache = tempfile::tempdir().expect("a directory");
         let cache = Arc::new(Cache::open(cache.path()).expect("a copy"));
-        identify(&link, &cache, Founding::Yes, WAIT).await
+        identify(&link, &cache, WAIT).await
     };
     find(&right.ca, Some(&right)).await.expect("both are trusted");
     let error = find(&wrong.ca, Some(&right)).await.expect_err("etcd is not trusted");
