@@ -115,13 +115,24 @@ impl Managers {
         address.clone_into(&mut known.leading);
         let mut seen = BTreeSet::new();
         let is_good = |entry: &&String| is_address(entry) && seen.insert((*entry).clone());
-        let list: Vec<String> = list.iter().filter(is_good).take(MANAGERS_MAX).cloned().collect();
-        if !list.is_empty() && list != known.learned {
+        let mut list: Vec<String> = list.iter().filter(is_good).take(MANAGERS_MAX).cloned().collect();
+        if list.is_empty() {
+            // A manager that is alone tells no list: it is where it was found.
+            list.push(address.to_owned());
+        }
+        if list != known.learned {
             if managers_mark(&list) != managers_mark(&known.learned) {
                 tracing::debug!(managers = %list.join(","), "the list of managers");
             }
             known.learned = list;
         }
+    }
+
+    /// Returns true if the managers that were told are all among these, which are another cluster's. Those
+    /// that are only remembered are for when the told ones are away: the list itself is wrong.
+    fn are_told_wrong(&self, wrong: &BTreeSet<String>) -> bool {
+        let known = self.lock();
+        known.learned.is_empty() && known.told.iter().all(|address| wrong.contains(address))
     }
 
     /// Logs once that the manager at an address of the list is not one of the cluster's.
@@ -301,10 +312,19 @@ impl ControlSession {
     pub async fn cluster_of(managers: &Managers, pin: Pin, limits: &Limits) -> Result<ClusterId> {
         let order: Vec<String> = managers.lock().order().collect();
         let mut told = None;
+        let mut wrong = BTreeSet::new();
         for address in order {
             match ControlSession::cluster_at(&address, pin, limits).await {
                 Ok(cluster) => return Ok(cluster),
-                Err(error) => told = Some(better(told, error)),
+                Err(error) => {
+                    if worth(&error) == 0 {
+                        wrong.insert(address);
+                        if managers.are_told_wrong(&wrong) {
+                            return Err(error);
+                        }
+                    }
+                    told = Some(better(told, error));
+                }
             }
         }
         Err(soon(told))
@@ -315,6 +335,7 @@ async fn search(managers: &Managers, credentials: &Credentials, limits: &Limits)
     let mut search = Search::new(managers.lock().order());
     let mut trying = JoinSet::new();
     let mut told = None;
+    let mut wrong = BTreeSet::new();
     loop {
         if trying.is_empty() {
             match search.next() {
@@ -347,6 +368,10 @@ async fn search(managers: &Managers, credentials: &Credentials, limits: &Limits)
         }
         if worth(&error) == 0 {
             managers.handle_wrong(&address, &error);
+            wrong.insert(address);
+            if managers.are_told_wrong(&wrong) {
+                return Err(error);
+            }
         }
         told = Some(better(told, error));
         // The next one need not wait for those that are passed over.

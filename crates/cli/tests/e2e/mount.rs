@@ -164,7 +164,10 @@ fn what_cannot_be_mounted_is_refused_in_one_line() {
     let at = cluster.file("at");
     fs::create_dir(&at).expect("made");
     let at = at.display();
+    let file = cluster.make("file", 10, 1);
+    cluster.line(&format!("cp {} braid://main/f", file.display())).ok();
     cluster.line(&format!("mount braid://main/f {at}")).failed(2, "a volume is mounted, or a directory");
+    cluster.line(&format!("mount braid://main/g {at}")).failed(3, "no file or directory");
     cluster.line(&format!("mount braid://nothing {at}")).failed(3, "nothing");
     cluster.line(&format!("mount local {at}")).failed(2, "braid://VOLUME");
     if Path::new("/dev/fuse").exists() {

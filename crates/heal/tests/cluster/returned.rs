@@ -72,7 +72,8 @@ async fn beside_writers(count: usize) {
     cluster.restart(1).await;
     written(&client, "d1", 1).await;
     assert_eq!(read_all(&client, &name("f")).await.expect("read beside it").len(), BYTES);
-    assert!(row(&client, "d1").await.expect("its row").stale == 1, "the heal is under way");
+    let healing = row(&client, "d1").await.expect("its row");
+    assert_eq!(healing.stale, 1, "the heal is under way: {healing:?}");
     for writer in &writers {
         writer.gets_on().await;
     }

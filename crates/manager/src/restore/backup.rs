@@ -159,8 +159,8 @@ pub fn restore_into(kv: &dyn Kv, backup: &Path) -> Result<u64, ManagerError> {
     Ok(rows)
 }
 
-/// Puts the backup's state into a store in the new file `at`, from where it is moved on. Returns the store and
-/// the number of rows.
+/// Puts the backup's state into a store in the new file `at`, from where it is moved on. Returns the store
+/// and the number of rows.
 pub fn unpack(backup: &Path, at: &Path) -> Result<(Arc<dyn Kv>, u64), ManagerError> {
     check(backup)?;
     let kv = Arc::new(EmbeddedKv::open(at)?);
@@ -173,8 +173,8 @@ pub fn authority(kv: Arc<dyn Kv>) -> Result<Option<AuthorityRecord>, Refusal> {
     Db::new(kv).read(|tx| Ok(tx.record(&key::meta("authority"))?))
 }
 
-/// Writes a backup of the state in the directory of a manager that does not run, whether it is the state itself
-/// or a copy of one in etcd.
+/// Writes a backup of the state in the directory of a manager that does not run, whether it is the state
+/// itself or a copy of one in etcd.
 pub fn of_directory(dir: &Path, to: &Path) -> Result<BackupReply, ManagerError> {
     let is_there = |path: &PathBuf| fs::metadata(path).is_ok_and(|found| found.len() > 0);
     let Some(state) =
