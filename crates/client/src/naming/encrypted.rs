@@ -12,8 +12,8 @@ use crate::sealed::block::FileSeals;
 use crate::sealed::keys::{DataKey, KeySource};
 
 impl Client {
-    /// Makes an encrypted volume: its data key is drawn here, and wrapped by the key at `source`. Its data may
-    /// be private on its way as well.
+    /// Makes an encrypted volume: its data key is drawn here, and wrapped by the key at `source`. Its data
+    /// may be private on its way as well.
     pub async fn volume_create_encrypted(
         &self,
         name: &str,

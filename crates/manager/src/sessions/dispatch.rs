@@ -281,7 +281,7 @@ async fn handle(
     }
 }
 
-/// Changes volumes.
+/// Carries out a request that changes volumes.
 async fn handle_of_volumes(
     core: &Arc<Core>,
     asked: Asked<'_>,
