@@ -285,6 +285,7 @@ fn hungry_open(lists: u32) -> Vec<u8> {
         modified_ns: 0,
         changed_ns: 0,
         created_ns: 0,
+        sealed: false,
     };
     let stat = StatRow {
         snapshot: 0,

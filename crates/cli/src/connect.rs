@@ -1,9 +1,10 @@
 //! Turns `--cluster` into a client: finds the cluster file and reads its token.
 
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::Duration;
 
-use braid_client::{Client, Config};
+use braid_client::{Client, Config, KeyError};
 use braid_wire::control::StatusReply;
 use tokio::time::timeout;
 
@@ -13,6 +14,26 @@ use crate::output::waiting::{self, telling};
 
 /// Time limit for the manager's answer to a status request.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The keys of encrypted volumes that the command line names, with absolute paths.
+static TOLD_KEYS: OnceLock<Vec<String>> = OnceLock::new();
+
+/// Keeps the keys that the command line names, for all connections of this process.
+pub(crate) fn tell_keys(texts: Vec<String>) {
+    let absolute = |text: String| match text.split_once('=') {
+        Some((volume, file)) if !file.starts_with("command:") => match std::path::absolute(file) {
+            Ok(path) => format!("{volume}={}", path.display()),
+            Err(_) => text,
+        },
+        _ => text,
+    };
+    TOLD_KEYS.get_or_init(|| texts.into_iter().map(absolute).collect());
+}
+
+/// The keys that the command line names, as arguments of `--volume-key`.
+pub(crate) fn told_keys() -> &'static [String] {
+    TOLD_KEYS.get().map(Vec::as_slice).unwrap_or_default()
+}
 
 /// Connects to the cluster that the command line or the environment names.
 pub(crate) async fn cluster(path: Option<&Path>) -> Result<Client, Failure> {
@@ -44,7 +65,11 @@ pub fn config(cluster: &ClusterFile) -> Result<Config, Failure> {
     let config = cluster
         .config()
         .map_err(|error| Failure::new(Exit::NotAllowed, "read the cluster's file", error.to_string()))?;
-    Ok(Config { on_wait: Some(waiting::for_manager), ..config })
+    let unreadable =
+        |error: KeyError| Failure::new(Exit::Usage, "find the keys of volumes", error.to_string());
+    let mut volume_keys = cluster.volume_keys().map_err(unreadable)?;
+    told_keys().iter().try_for_each(|text| volume_keys.add(text)).map_err(unreadable)?;
+    Ok(Config { on_wait: Some(waiting::for_manager), volume_keys, ..config })
 }
 
 /// Advice for the case that the manager does not answer. It may be on this machine or on another.

@@ -134,6 +134,7 @@ fn ended(ended: Result<(), Failure>) -> ExitCode {
 /// Runs the command, or ends it at the first signal. Servers and `up` handle signals themselves.
 async fn run(cli: Cli, expanded: Expanded) -> Result<(), Failure> {
     let cluster = cli.cluster();
+    connect::tell_keys(cli.volume_keys);
     let report = Report { json: cli.json };
     let told = &expanded.told;
     if cli.command.configured().is_some_and(|configured| configured.check) {

@@ -21,6 +21,7 @@ use crate::peers::dealing::{RailSeen, RailUse};
 use crate::peers::drive_requests::InFlightLimit;
 use crate::peers::drives::Drives;
 use crate::peers::renewals::Renewals;
+use crate::sealed::ring::Ring;
 
 /// Plan sets in flight of requests for at most [`SHARED_PAYLOAD_BYTES_MAX`] each.
 const SMALL_SETS_MAX: usize = 128;
@@ -63,6 +64,8 @@ pub(crate) struct Shared {
     pub(crate) recent: Arc<AllRecent>,
     pub(crate) renewals: Renewals,
     pub(crate) later: Later,
+    /// Keys of encrypted volumes.
+    pub(crate) ring: Ring,
     /// True if lookups and listings ask the manager to watch their results: set when a watch begins.
     pub(crate) watches: AtomicBool,
 }
@@ -118,6 +121,7 @@ impl Client {
             recent: Arc::default(),
             renewals: Renewals::new(),
             later: Later::default(),
+            ring: Ring::new(config.volume_keys.clone()),
             watches: AtomicBool::new(false),
             config,
         };

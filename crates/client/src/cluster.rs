@@ -3,6 +3,7 @@
 //! The file holds the managers' addresses and a token, and is all that a client on another machine needs. It
 //! is chosen by the caller, else by BRAID_CLUSTER, else it is where `braid up` puts it.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::config::Config;
+use crate::sealed::keys::{KeyError, KeySource, VolumeKeys};
 
 /// The file that says how to reach a cluster.
 pub const CLUSTER_FILE: &str = "cluster.toml";
@@ -37,6 +39,9 @@ pub struct ClusterFile {
     /// Names of the drives that `braid up` runs; empty for a cluster started by hand.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drives: Vec<String>,
+    /// Keys of encrypted volumes: a file, or `command:` and a command, by volume.
+    #[serde(default, rename = "volume-keys", skip_serializing_if = "BTreeMap::is_empty")]
+    pub volume_keys: BTreeMap<String, String>,
 }
 
 /// Reason for which a cluster's file cannot be used.
@@ -114,6 +119,17 @@ impl ClusterFile {
         Ok(Config::new(managers, token))
     }
 
+    /// The keys of encrypted volumes that this file names, and those that the environment names, which count
+    /// first.
+    pub fn volume_keys(&self) -> Result<VolumeKeys, KeyError> {
+        let mut keys = VolumeKeys::default();
+        for (volume, source) in &self.volume_keys {
+            keys.insert(volume, KeySource::parse(source)?);
+        }
+        keys.extend(VolumeKeys::from_environment()?);
+        Ok(keys)
+    }
+
     /// Looks whether a manager takes a connection, and gives up soon.
     pub async fn look_for_manager(&self) -> Result<(), NoManager> {
         let mut looking = JoinSet::new();
@@ -184,7 +200,12 @@ mod tests {
         assert_eq!(ClusterFile::read(dir.path()).expect("read"), None);
         let file = dir.path().join(CLUSTER_FILE);
         std::fs::write(&file, "manager = \"127.0.0.1:1\"\ntoken = \"t\"\n").expect("written");
-        let expected = ClusterFile { manager: "127.0.0.1:1".into(), token: "t".into(), drives: Vec::new() };
+        let expected = ClusterFile {
+            manager: "127.0.0.1:1".into(),
+            token: "t".into(),
+            drives: Vec::new(),
+            volume_keys: BTreeMap::new(),
+        };
         for path in [dir.path(), &file] {
             assert_eq!(ClusterFile::read(path).expect("read").as_ref(), Some(&expected));
         }
@@ -199,6 +220,7 @@ mod tests {
             manager: manager.to_owned(),
             token: String::new(),
             drives: Vec::new(),
+            volume_keys: BTreeMap::new(),
         };
         file(&format!("127.0.0.1:1, {here}")).look_for_manager().await.expect("the second");
         let nobody = file("127.0.0.1:1,127.0.0.1:2").look_for_manager().await;
@@ -215,7 +237,12 @@ mod tests {
             braid_wire::Key::new([2; 32]),
         );
         let refused = |manager: &str| {
-            let file = ClusterFile { manager: manager.to_owned(), token: token.to_string(), drives: vec![] };
+            let file = ClusterFile {
+                manager: manager.to_owned(),
+                token: token.to_string(),
+                drives: Vec::new(),
+                volume_keys: BTreeMap::new(),
+            };
             file.config().map(|config| config.managers.to_string()).map_err(|error| error.to_string())
         };
         assert_eq!(refused("a:1,b:1"), Ok("a:1,b:1".to_owned()));
@@ -223,6 +250,20 @@ mod tests {
             let error = refused(bad).expect_err(bad);
             assert!(error.contains(why), "{error}");
         }
+    }
+
+    #[test]
+    fn a_file_names_keys_of_volumes() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let text = "manager = \"127.0.0.1:1\"\ntoken = \"t\"\n[volume-keys]\nmedia = \"/etc/media.key\"\n";
+        std::fs::write(dir.path().join(CLUSTER_FILE), text).expect("written");
+        let read = ClusterFile::read(dir.path()).expect("read").expect("it is there");
+        assert_eq!(
+            toml::from_str::<ClusterFile>(&toml::to_string(&read).expect("text")).ok(),
+            Some(read.clone())
+        );
+        let keys = read.volume_keys().expect("keys");
+        assert_eq!(keys.of("media"), Some(&KeySource::File("/etc/media.key".into())));
     }
 
     #[test]

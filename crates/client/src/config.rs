@@ -5,6 +5,8 @@ use std::time::Duration;
 use braid_transport::{Credentials, Limits, Managers};
 use braid_wire::token::Token;
 
+use crate::sealed::keys::VolumeKeys;
+
 /// A client's settings. [`Config::new`] gives the defaults.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -55,6 +57,8 @@ pub struct Config {
     /// drives at once, so that no switch drops what it has no room for. Costs nothing elsewhere; only
     /// experiments switch it off. Default: true.
     pub credit: bool,
+    /// The keys of encrypted volumes: files or commands, by volume. Default: none.
+    pub volume_keys: VolumeKeys,
     /// Called with the manager's address, once per request, when a request has waited for the manager for
     /// [`WAIT_TOLD_AFTER`], beyond the time for which the manager may wait for others: users can then be
     /// told. Default: none.
@@ -100,6 +104,7 @@ impl Config {
             control_sessions: 16,
             part_writes: PartWrites::Cheapest,
             credit: true,
+            volume_keys: VolumeKeys::default(),
             on_wait: None,
         }
     }

@@ -10,6 +10,7 @@ use braid_wire::control::NotAdmitted;
 use braid_wire::{Reason, Refusal};
 
 use crate::naming::name::NameError;
+use crate::sealed::keys::KeyError;
 use crate::show_rate::show_rate;
 
 /// A result of this crate.
@@ -139,6 +140,28 @@ pub enum Error {
         stripe: u64,
         /// The differing versions, or the number of tries.
         why: String,
+    },
+    /// A block of an encrypted volume's file does not open: its bytes are not those that were sealed for this
+    /// place, or were sealed by another key.
+    #[error(
+        "{file}: block {block} (bytes {} to {}) does not open: it was damaged, exchanged, or sealed by another key. \
+             braid check tells whether drives hold what was written", bytes.start, bytes.end - 1
+    )]
+    NotSealed {
+        /// The file's name.
+        file: String,
+        /// The block's number in the file.
+        block: u64,
+        /// The bytes of the file that it has.
+        bytes: Range<u64>,
+    },
+    /// The key of an encrypted volume cannot be had.
+    #[error("volume {volume} is encrypted: {error}")]
+    Key {
+        /// The volume's name.
+        volume: String,
+        /// The reason for it.
+        error: KeyError,
     },
     /// The handle was not opened for this kind of access.
     #[error("{file}: it was not opened for {access}")]
@@ -274,7 +297,9 @@ impl Error {
             Error::NotAdmitted { .. } => Kind::NotAdmitted,
             Error::TooManyAway { .. } | Error::TimedOut { .. } => Kind::Unavailable,
             Error::LeaseLost { .. } | Error::Unfinished { .. } => Kind::Busy,
-            Error::Torn { .. } => Kind::Corrupt,
+            Error::Torn { .. } | Error::NotSealed { .. } => Kind::Corrupt,
+            Error::Key { error: KeyError::Silent { .. }, .. } => Kind::Unavailable,
+            Error::Key { .. } => Kind::Permission,
             Error::Plan { .. } | Error::Answer { .. } => Kind::Internal,
             Error::NoDrive(_) => Kind::NotFound,
         }
@@ -326,6 +351,7 @@ fn reason_kind(reason: Reason) -> Kind {
         | Reason::Forged
         | Reason::Rights
         | Reason::OtherCluster
+        | Reason::NoKey
         | Reason::SnapshotReadOnly => Kind::Permission,
         Reason::Leased | Reason::LeaseLost | Reason::DriveInUse | Reason::Unsettled => Kind::Busy,
         Reason::Full

@@ -11,6 +11,7 @@ use crate::analysis::{Act, Span, Work};
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::naming::name::Name;
+use crate::sealed::geometry::{stored_range, stored_size};
 use crate::view::layout_of;
 
 /// The kind of request to plan.
@@ -82,6 +83,11 @@ impl Client {
             return Err(Error::NoDrive(unknown.clone()));
         }
         let end = if asked == Asked::Read { range.end.min(stat.size()) } else { range.end };
+        // Plans are for what drives hold.
+        let is_sealed = stat.attributes.sealed;
+        let size = if is_sealed { stored_size(stat.size()) } else { stat.size() };
+        let range = if is_sealed { stored_range(&(range.start..end)) } else { range.start..end };
+        let end = range.end;
         let mut at = range.start;
         let mut n = 1;
         let mut all = Vec::new();
@@ -98,8 +104,7 @@ impl Client {
                     .map(|set| (set, Vec::new())),
                 Asked::Write | Asked::SharedWrite => {
                     let body = Body::Buffer { offset: at - range.start };
-                    let request =
-                        Write { range: part.clone(), body, size: stat.size(), reach: u64::MAX, stamp };
+                    let request = Write { range: part.clone(), body, size, reach: u64::MAX, stamp };
                     if asked == Asked::SharedWrite {
                         let set =
                             braid_plan::unit_write(&target, request, OperationNumber(n), Stamped::ByDrive);

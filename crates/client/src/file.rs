@@ -12,6 +12,8 @@
 //!   is either unchanged or truncated; whoever opens it next clears what is past the size.
 //! - A reader's size is from its opening; [`File::stat`] updates it. While several handles write the file,
 //!   any handle that reads at its end asks for the size anew, and sees what the others have committed.
+//! - A file of an encrypted volume has one writer at a time, and what drives get is sealed ([`sealed`]).
+//!   Sizes and offsets are those of the file's own bytes.
 //! - A file that is dropped without being closed releases its lease in the background, as unclean.
 
 use std::io::SeekFrom;
@@ -36,12 +38,14 @@ use crate::naming::reservations::Reserved;
 use crate::peers::lease::LeaseRenewer;
 use crate::peers::retry::Tries;
 use crate::promised::Promised;
+use crate::sealed::geometry::{self, plain_size, stored_size};
 
 mod allocate;
 mod append;
 mod close;
 mod part;
 mod punch;
+pub(crate) mod sealed;
 mod withdraw;
 
 /// Largest file, in bytes: the largest POSIX offset.
@@ -57,6 +61,8 @@ pub struct File {
     position: u64,
     /// The reservation that ends with this file.
     reserved: Option<Reserved>,
+    /// Present if the file's bytes are sealed.
+    sealed: Option<sealed::Sealed>,
 }
 
 /// The operations that the file was opened for.
@@ -88,7 +94,7 @@ struct Writer {
 impl File {
     pub(crate) fn reader(handle: Arc<Handle>) -> File {
         let mode = Mode { read: true, append: false, range: None };
-        File { handle, writer: None, mode, position: 0, reserved: None }
+        File { handle, writer: None, mode, position: 0, reserved: None, sealed: None }
     }
 
     pub(crate) fn writer(
@@ -107,12 +113,17 @@ impl File {
             commits: Semaphore::new(1),
             order: AtomicU64::new(0),
         };
-        File { handle, writer: Some(writer), mode, position: 0, reserved: None }
+        File { handle, writer: Some(writer), mode, position: 0, reserved: None, sealed: None }
     }
 
     /// Ends the reservation when the file is closed or dropped.
     pub(crate) fn under(self, reserved: Reserved) -> File {
         File { reserved: Some(reserved), ..self }
+    }
+
+    /// Seals what is written from now on, and opens what is read.
+    pub(crate) fn sealed_by(self, seals: sealed::Sealed) -> File {
+        File { sealed: Some(seals), ..self }
     }
 
     /// The promise under which the file is open, as of the manager's last answer; `None`: it is best effort.
@@ -160,7 +171,31 @@ impl File {
 
     /// The size in bytes as this handle sees it, including its own uncommitted writes.
     pub fn size(&self) -> u64 {
+        let stored = self.stored_size();
+        if self.sealed.is_some() { plain_size(stored) } else { stored }
+    }
+
+    /// Bytes of the file in so many whole blocks that drives hold.
+    pub(crate) fn whole_blocks(&self, stored: u64) -> u64 {
+        if self.sealed.is_some() { plain_size(stored) } else { stored }
+    }
+
+    /// Where drives hold these bytes.
+    fn stored(&self, range: Range<u64>) -> Range<u64> {
+        if self.sealed.is_some() { geometry::stored_range(&range) } else { range }
+    }
+
+    /// The size of what drives hold.
+    fn stored_size(&self) -> u64 {
         self.handle.size().bytes
+    }
+
+    /// Bytes of the file in a stripe of its first segment: writes of whole multiples of them, from such a
+    /// multiple on, cost the drives least.
+    pub fn stripe_bytes(&self) -> u64 {
+        let view = self.handle.view();
+        let stripe = view.layout.segments().first().map_or(0, |segment| segment.shape.stripe_bytes());
+        self.whole_blocks(stripe)
     }
 
     /// The file's layout, as of the manager's last answer.
@@ -172,10 +207,10 @@ impl File {
     pub async fn stat(&self) -> Result<StatRow> {
         let view = self.handle.refresh(&self.handle.view()).await?;
         let mut row = view.stat.clone();
-        match &self.writer {
-            Some(_) => row.attributes.size = self.size(),
-            None => self.handle.set_size(row.size()),
+        if self.writer.is_none() {
+            self.handle.set_size(row.size());
         }
+        row.attributes.size = self.size();
         Ok(row)
     }
 
@@ -207,6 +242,9 @@ impl File {
     /// The first range from `from` on that may hold bytes other than zeros, in whole stripes; `None` if there
     /// is none before the end. Asks the drives what they hold, without reading data.
     pub async fn data_after(&self, from: u64) -> Result<Option<Range<u64>>> {
+        if self.sealed.is_some() {
+            return self.sealed_data_after(from).await;
+        }
         extents::data_after(&self.handle, from..self.size()).await
     }
 
@@ -224,13 +262,21 @@ impl File {
         let left = usize::try_from(self.size().saturating_sub(offset)).unwrap_or(usize::MAX);
         let bytes = buffer.len().min(left);
         if bytes > 0 {
-            self.handle.heed_end().await;
-            match self.handle.promised(DataDirection::Read) {
-                None => self.handle.read_range(offset, &mut buffer[..bytes]).await?,
-                Some(promised) => self.read_paced(promised, offset, &mut buffer[..bytes]).await?,
+            match &self.sealed {
+                None => self.read_stored(&mut buffer[..bytes], offset).await?,
+                Some(sealed) => self.read_sealed(sealed, &mut buffer[..bytes], offset).await?,
             }
         }
         Ok(bytes)
+    }
+
+    /// Reads what drives hold, at the reserved rate if there is one.
+    async fn read_stored(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        self.handle.heed_end().await;
+        match self.handle.promised(DataDirection::Read) {
+            None => self.handle.read_range(offset, buffer).await,
+            Some(promised) => self.read_paced(promised, offset, buffer).await,
+        }
     }
 
     /// Reads at the reserved rate, a period's bytes at a time.
@@ -262,19 +308,26 @@ impl File {
     /// Writes all of `data` at `offset`. When it returns, the bytes are durable on every drive of the file's
     /// set.
     pub async fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
-        let _no_cuts = self.writing()?.side.cuts.read().await;
-        self.write_from(data, offset, None, Source::Still).await
+        self.write_here(data, offset, Source::Still).await
     }
 
     /// Like [`File::write_at`], for memory that may change during the call, such as another program's. The
     /// file gets the content at some time during the call, and data and parity match. Costs a copy.
     pub async fn write_at_copied(&self, data: &[u8], offset: u64) -> Result<()> {
-        let _no_cuts = self.writing()?.side.cuts.read().await;
-        self.write_from(data, offset, None, Source::Changing).await
+        self.write_here(data, offset, Source::Changing).await
     }
 
-    /// Writes `data`, copying it first if `source` says so. The caller holds `cuts`, so that nothing is cut
-    /// meanwhile.
+    async fn write_here(&self, data: &[u8], offset: u64, source: Source) -> Result<()> {
+        let _no_cuts = self.writing()?.side.cuts.read().await;
+        match &self.sealed {
+            None => self.write_from(data, offset, None, source).await,
+            // Sealing makes a copy.
+            Some(sealed) => self.write_sealed(sealed, data, offset).await,
+        }
+    }
+
+    /// Writes `data` as drives are to hold it, copying it first if `source` says so. The caller holds `cuts`,
+    /// so that nothing is cut meanwhile.
     async fn write_from(
         &self,
         data: &[u8],
@@ -377,6 +430,11 @@ impl File {
             return Err(Error::Range { file: self.subject().to_owned(), offset: size, bytes: 0 });
         }
         let _no_writes = writer.side.cuts.write().await;
+        let mut size = size;
+        if let Some(sealed) = &self.sealed {
+            self.seal_end(sealed, size).await?;
+            size = stored_size(size);
+        }
         let mut tries = Tries::new(self.handle.client.config().patience);
         let mut in_vain = 0_u8;
         loop {
@@ -401,7 +459,7 @@ impl File {
 
     async fn set_len_alone(&self, writer: &Writer, size: u64) -> Result<()> {
         // Failed writes, also of other handles, may have left bytes past the size; these are cleared too.
-        let cuts = size < self.size().max(writer.side.stamps.live_end(self.handle.view().lease));
+        let cuts = size < self.stored_size().max(writer.side.stamps.live_end(self.handle.view().lease));
         let cutting = cuts.then(|| writer.side.stamps.cutting());
         let how = if cuts { Cut::Begins } else { Cut::No };
         // Under a later lease the file may be longer by now: then the commit is refused, and tried again.

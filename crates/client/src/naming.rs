@@ -2,6 +2,7 @@
 
 pub(crate) mod attributes;
 pub(crate) mod differences;
+pub(crate) mod encrypted;
 pub(crate) mod file_systems;
 pub(crate) mod keys;
 pub(crate) mod layouts;

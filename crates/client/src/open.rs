@@ -14,6 +14,7 @@ use crate::data::stamps::{EarlierWrites, Stamps};
 use crate::data::write::WriteSide;
 use crate::error::{Error, Result};
 use crate::file::File;
+use crate::file::sealed::Sealed;
 use crate::handle::Handle;
 use crate::naming::attributes::usual_file;
 use crate::naming::name::{Name, check_volume};
@@ -37,6 +38,7 @@ pub struct OpenOptions {
     shape: Option<Shape>,
     new: Option<NewAttributes>,
     reserve: Option<RateAsk>,
+    stored_bytes: bool,
 }
 
 impl OpenOptions {
@@ -172,6 +174,12 @@ impl OpenOptions {
         self
     }
 
+    /// Reads what drives hold: of a file of an encrypted volume its sealed blocks, without a key.
+    pub(crate) fn stored_bytes(mut self) -> OpenOptions {
+        self.stored_bytes = true;
+        self
+    }
+
     fn access(&self, subject: &str) -> Result<Access> {
         let writes = self.write || self.append;
         if !writes && (self.create || self.create_new || self.truncate || self.alone) {
@@ -220,18 +228,20 @@ impl Client {
     async fn open_for(&self, name: &Name, access: Access, options: &OpenOptions) -> Result<File> {
         let subject = name.to_string();
         let holder = HolderId(random()?);
-        let request = Open {
-            at: self.place(name).await?,
+        let at = self.place(name).await?;
+        let request = |has_key| Open {
+            at: at.clone(),
             access,
             create: options.create || options.create_new,
             exclusive: options.create_new,
             shape: spec(options.shape),
             new: options.new.unwrap_or_else(usual_file),
             holder,
-            alone: options.alone,
+            alone: options.alone || has_key && access == Access::Write && options.range.is_none(),
             range: options.range.as_ref().map(|range| ByteRange { from: range.start, to: range.end }),
+            takes_sealed: has_key || options.stored_bytes,
         };
-        let opened = match self.ask_manager(&subject, request).await? {
+        let opened = match self.ask_for_file(&subject, name.volume(), request).await? {
             ControlReply::Opened(opened) => opened,
             other => return Err(unexpected(&subject, &other)),
         };
@@ -271,15 +281,16 @@ impl Client {
     ) -> Result<File> {
         let subject = format!("new file in volume {volume}");
         let holder = HolderId(random()?);
-        let request = CreateUnnamed {
+        let request = |has_key| CreateUnnamed {
             volume: volume.to_owned(),
             shape: spec(shape),
             new: usual_file(),
             holder,
             avoid: full.iter().copied().collect(),
-            meant_for,
+            meant_for: meant_for.clone(),
+            takes_sealed: has_key,
         };
-        match self.ask_manager(&subject, request).await? {
+        match self.ask_for_file(&subject, volume, request).await? {
             ControlReply::Opened(opened) => {
                 let options = OpenOptions::new().read(true).write(true);
                 self.opened(subject, Access::Write, holder, opened, &options).await
@@ -298,6 +309,7 @@ impl Client {
     ) -> Result<File> {
         let size = opened.stat.size();
         let cut = opened.cut;
+        let is_sealed = opened.stat.attributes.sealed && !options.stored_bytes;
         // The file's first lease: nobody has written to it yet. (The request does not tell: the answer may be
         // to a repeat, after another client has opened the file.)
         let is_first = opened.lease.0 == 1 && size == 0 && !cut;
@@ -305,7 +317,7 @@ impl Client {
         let client = if opened.promise.is_some() { self.apart() } else { self.clone() };
         let handle = Arc::new(Handle::new(client, subject, access, holder, opened)?);
         if access == Access::Read {
-            return Ok(File::reader(handle));
+            return self.with_seals(File::reader(handle), is_sealed).await;
         }
         let view = handle.view();
         // After an unfinished truncation the bytes past the size are not zeros until they have been punched.
@@ -319,7 +331,17 @@ impl Client {
         if cut {
             file.end_cut(size).await?;
         }
-        Ok(file)
+        self.with_seals(file, is_sealed).await
+    }
+
+    /// Has a file seal and open its bytes, if they are sealed. Without the key the file is given up.
+    async fn with_seals(&self, file: File, is_sealed: bool) -> Result<File> {
+        if !is_sealed {
+            return Ok(file);
+        }
+        let view = file.handle().view();
+        let seals = self.seals(view.volume, view.file).await?;
+        Ok(file.sealed_by(Sealed::new(seals)))
     }
 }
 

@@ -6,6 +6,10 @@ use fuser::Errno;
 
 /// The system's error number for an error of the client.
 pub(crate) fn errno(error: &Error) -> Errno {
+    // "Required key not available", which says what is wrong; EACCES would hint at permissions.
+    if matches!(error, Error::Key { .. }) && error.kind() == Kind::Permission {
+        return Errno::from_i32(rustix::io::Errno::NOKEY.raw_os_error());
+    }
     let of_reason = error.reason().and_then(|reason| match reason {
         Reason::NotEmpty => Some(Errno::ENOTEMPTY),
         Reason::NotDirectory => Some(Errno::ENOTDIR),

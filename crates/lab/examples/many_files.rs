@@ -189,6 +189,7 @@ fn create_one(core: &Core, tx: &mut Tx, path: Vec<u8>) -> Result<(), Refusal> {
         holder: HolderId(holder),
         alone: false,
         range: None,
+        takes_sealed: false,
         new: NEW_FILE,
     };
     let (file, made) = files::find_or_create(tx, &open, None, &place, core.now_ms())?;

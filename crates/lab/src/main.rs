@@ -1,6 +1,8 @@
 //! The `braid-lab` binary: experiments. They run clusters as `braid` does, with its library
 //! ([`braid_cli::machine`]); whatever word is no experiment is handed to it, so that the processes of a
 //! measured cluster are this program again and of the same build.
+// The experiments' futures contain those of the commands, which contain the client's.
+#![recursion_limit = "256"]
 
 mod args;
 mod bench;

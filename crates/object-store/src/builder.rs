@@ -6,6 +6,7 @@ use braid_client::Client;
 use braid_client::Name;
 use braid_client::NameError;
 use braid_client::cluster::{self, BadClusterFile, CLUSTER_FILE, ClusterFile, ClusterFileError, NoManager};
+use braid_client::{KeyError, VolumeKeys};
 
 use crate::store::BraidStore;
 
@@ -19,6 +20,7 @@ pub struct BraidStoreBuilder {
     prefix: Option<String>,
     snapshot: Option<String>,
     keeps_directories: bool,
+    volume_keys: VolumeKeys,
 }
 
 /// The reason why no store was made.
@@ -49,6 +51,9 @@ pub enum BuildError {
     /// The file's token is none, or its managers' addresses are.
     #[error("read the cluster's file: {0}")]
     Content(#[from] BadClusterFile),
+    /// The environment, or the cluster's file, does not say where keys are.
+    #[error("find the keys of volumes: {0}")]
+    Keys(#[from] KeyError),
     /// The manager does not answer.
     #[error("connect to the manager at {address}: {source}")]
     NoManager {
@@ -106,6 +111,12 @@ impl BraidStoreBuilder {
         self
     }
 
+    /// Says where the keys of encrypted volumes are. Not with a client that exists already: it has its own.
+    pub fn with_volume_keys(mut self, keys: VolumeKeys) -> BraidStoreBuilder {
+        self.volume_keys.extend(keys);
+        self
+    }
+
     /// Chooses whether empty directories are removed; see [`BraidStore::with_automatic_cleanup`].
     pub fn with_automatic_cleanup(mut self, cleans_up: bool) -> BraidStoreBuilder {
         self.keeps_directories = !cleans_up;
@@ -117,7 +128,7 @@ impl BraidStoreBuilder {
         let root = self.root()?;
         let client = match self.client {
             Some(client) => client,
-            None => connect(self.cluster).await?,
+            None => connect(self.cluster, self.volume_keys).await?,
         };
         Ok(BraidStore { client, root, cleans_up: !self.keeps_directories })
     }
@@ -143,11 +154,13 @@ impl BraidStoreBuilder {
     }
 }
 
-async fn connect(asked: Option<PathBuf>) -> Result<Client, BuildError> {
+async fn connect(asked: Option<PathBuf>, keys: VolumeKeys) -> Result<Client, BuildError> {
     let asked = asked.or_else(cluster::from_environment);
     let place = cluster::choose(asked.as_deref())?;
     let Some(cluster) = ClusterFile::read(&place)? else { return Err(BuildError::NoCluster { place }) };
-    let config = cluster.config()?;
+    let mut config = cluster.config()?;
+    config.volume_keys = cluster.volume_keys()?;
+    config.volume_keys.extend(keys);
     let looked = cluster.look_for_manager().await;
     looked.map_err(|source| BuildError::NoManager { address: cluster.manager.clone(), source })?;
     Ok(Client::connect(config).await?)

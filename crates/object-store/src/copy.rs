@@ -66,7 +66,7 @@ impl BraidStore {
 
 /// Copies all bytes that may be other than zeros, and the size.
 async fn copy_bytes(from: &Arc<File>, to: &Arc<File>, size: u64) -> Result<(), Error> {
-    let stripe = to.layout().segments().first().map_or(1, |segment| segment.shape.stripe_bytes());
+    let stripe = to.stripe_bytes().max(1);
     let most = (CHUNK_BYTES / stripe).max(1) * stripe;
     // The state: where the next chunk begins, and where the range known to hold data ends.
     let parts = stream::try_unfold((Arc::clone(from), 0, 0), move |(from, mut at, mut end)| async move {

@@ -63,6 +63,7 @@ mod tests {
             modified_ns: 2,
             changed_ns,
             created_ns: 1,
+            sealed: false,
         };
         Object { number: FileId(77), attributes, snapshot: 0 }
     }

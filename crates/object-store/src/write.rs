@@ -143,7 +143,7 @@ async fn write(file: &File, offset: u64, pieces: &[Bytes]) -> Result<(), Error> 
     if let [one] = pieces {
         return Ok(file.write_at(one, offset).await?);
     }
-    let stripe = file.layout().segments().first().map_or(1, |segment| segment.shape.stripe_bytes());
+    let stripe = file.stripe_bytes().max(1);
     let most = (GATHERED_BYTES / stripe).max(1) * stripe;
     let mut at = offset;
     let mut gathered = Vec::new();

@@ -1,12 +1,14 @@
 //! A client of a cluster, and its operations on names.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use braid_client::Config;
+use braid_client::KeyError;
+use braid_client::KeySource;
 use braid_client::Name;
 use braid_client::OpenOptions;
 use braid_client::Parents;
@@ -108,7 +110,7 @@ fn parse_all(texts: &[Vec<u8>]) -> Result<Vec<Name>, Failure> {
 impl Client {
     /// Finds the cluster: the one given, else the environment's, else the user's default.
     #[new]
-    fn new(cluster: Option<PathBuf>) -> PyResult<Client> {
+    fn new(cluster: Option<PathBuf>, volume_keys: BTreeMap<String, String>) -> PyResult<Client> {
         let asked = cluster.or_else(cluster::from_environment);
         let place = cluster::choose(asked.as_deref()).map_err(Failure::from)?;
         let Some(cluster) = ClusterFile::read(&place).map_err(Failure::from)? else {
@@ -118,10 +120,15 @@ impl Client {
             );
             return Err(Failure::new(libc::ENOENT, message).at(place.into_os_string()).into());
         };
-        let config = cluster.config().map_err(|error| {
+        let mut config = cluster.config().map_err(|error| {
             Failure::new(libc::EACCES, format!("read the cluster's file: {error}"))
                 .at(place.clone().into_os_string())
         })?;
+        let no_key = |error: KeyError| Failure::new(libc::EINVAL, error.to_string());
+        config.volume_keys = cluster.volume_keys().map_err(no_key)?;
+        for (volume, source) in &volume_keys {
+            config.volume_keys.insert(volume, KeySource::parse(source).map_err(no_key)?);
+        }
         let session = Mutex::new(Session::new(&cluster, &config));
         Ok(Client { place, cluster, config, session })
     }

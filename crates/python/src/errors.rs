@@ -123,6 +123,7 @@ fn errno(error: &Error) -> i32 {
         Error::Access { .. } => return libc::EBADF,
         Error::Range { .. } => return libc::EFBIG,
         Error::TimedOut { .. } => return libc::ETIMEDOUT,
+        Error::Key { .. } if error.kind() == Kind::Permission => return libc::ENOKEY,
         Error::Manager { .. } if error.kind() == Kind::Unavailable => return libc::ECONNREFUSED,
         _ => {}
     }

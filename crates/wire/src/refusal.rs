@@ -129,6 +129,8 @@ choice! {
         /// Only the owner of the file or directory, or the superuser, may do this; the token's user is
         /// neither.
         NotOwner = 70,
+        /// The volume is encrypted, and the asker has not said that it has its key: get it, then ask again.
+        NoKey = 75,
         /// A reason of a later version, which only the refusal's text explains. It is never sent.
         Newer = 255,
     }

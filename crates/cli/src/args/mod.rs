@@ -44,7 +44,9 @@ pub(crate) use snapshot::{Snapshot, SnapshotOf, SnapshotRestore};
 pub(crate) use store::Store;
 pub(crate) use stream::{Pace, Play, Record, Stream};
 pub(crate) use tokens::{Role as TokenRole, TokenCommand, TokenNew};
-pub(crate) use volume::{Clustering, DataMode, Layout, LayoutSet, Volume, VolumeCreate, VolumeSet};
+pub(crate) use volume::{
+    Clustering, DataMode, Layout, LayoutSet, Volume, VolumeCreate, VolumeRekey, VolumeSet, key_source,
+};
 
 /// Striped, redundant storage over ordinary machines.
 #[derive(Debug, Parser)]
@@ -56,6 +58,10 @@ pub(crate) struct Cli {
     /// [default: the `up` default directory]
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) cluster: Option<PathBuf>,
+    /// The key of an encrypted volume, or the command that unwraps it, as NAME=command:COMMAND; may be
+    /// repeated [env: BRAID_VOLUME_KEYS, with commas between]
+    #[arg(long = "volume-key", global = true, value_name = "NAME=FILE", value_parser = volume::key)]
+    pub(crate) volume_keys: Vec<String>,
     /// Print JSON instead of text: one value, or one object per line from ls, stat, cp, rm, mkdir, check,
     /// store dump and demo
     #[arg(long, global = true)]

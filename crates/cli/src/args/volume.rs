@@ -1,7 +1,9 @@
 //! Arguments of the commands on volumes and on layouts.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
+use braid_client::{KeySource, VolumeKeys};
 use braid_sim::units::Rate;
 use clap::{Args, Subcommand};
 
@@ -11,7 +13,7 @@ use crate::output::size;
 pub(crate) enum Volume {
     /// Make a volume
     #[command(after_help = "Examples:\n  braid volume create media --scheme raid5 --width 5 --unit 512K\n  \
-        braid volume create safe --scheme 'rs(4,2)' --unit 1M")]
+        braid volume create safe --scheme 'rs(4,2)' --unit 1M\n  head -c 32 /dev/urandom > /etc/braid/secret.key && braid volume create secret --encrypt --key-file /etc/braid/secret.key")]
     Create(VolumeCreate),
     /// List the volumes
     #[command(after_help = "Example:\n  braid volume ls")]
@@ -21,6 +23,11 @@ pub(crate) enum Volume {
         after_help = "What is not said stays as it is. Existing files stay as they are: `braid relayout` lays them out anew. How data is protected between clients and drives changes for all files; those that are open change within two minutes.\n\nExamples:\n  braid volume set media --scheme raid1\n  braid volume set media --unit 1M\n  braid volume set media --data privacy"
     )]
     Set(VolumeSet),
+    /// Wrap the data key of an encrypted volume by another key; no file is written anew
+    #[command(
+        after_help = "Who has the key before and a copy of what it wrapped can still open what was written: to shut them out, copy the files to a new volume.\n\nExample:\n  braid volume rekey secret --key-file old.key --new-key-file new.key"
+    )]
+    Rekey(VolumeRekey),
     /// Remove a volume that holds no files
     #[command(after_help = "Example:\n  braid rm -r braid://old && braid volume rm old")]
     Rm {
@@ -52,6 +59,11 @@ pub(crate) struct VolumeCreate {
     /// Protection of its data between clients and drives
     #[arg(long, value_name = "HOW", default_value = "integrity")]
     pub(crate) data: DataMode,
+    /// Encrypt what files hold, here, before it goes to drives; a lost key is lost data
+    #[arg(long, requires = "by_key")]
+    pub(crate) encrypt: bool,
+    #[command(flatten)]
+    pub(crate) key: KeyPlace,
 }
 
 /// The protection of a volume's data on its way.
@@ -61,6 +73,46 @@ pub(crate) enum DataMode {
     Integrity,
     /// Nobody reads along either: sessions are in TLS 1.3
     Privacy,
+}
+
+#[derive(Debug, Args)]
+#[group(id = "by_key", multiple = false)]
+pub(crate) struct KeyPlace {
+    /// A file with the key that wraps the volume's data key: 32 random bytes, or 64 hex digits
+    #[arg(long, value_name = "FILE", requires = "encrypt")]
+    pub(crate) key_file: Option<PathBuf>,
+    /// A command that wraps and unwraps the data key, such as one that asks a key server
+    #[arg(long, value_name = "COMMAND", requires = "encrypt")]
+    pub(crate) key_command: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("old").required(true), group = clap::ArgGroup::new("new").required(true))]
+pub(crate) struct VolumeRekey {
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// The file with the key by which the data key is wrapped
+    #[arg(long, value_name = "FILE", group = "old")]
+    pub(crate) key_file: Option<PathBuf>,
+    /// The command that unwraps it
+    #[arg(long, value_name = "COMMAND", group = "old")]
+    pub(crate) key_command: Option<String>,
+    /// The file with the key by which it is to be wrapped
+    #[arg(long, value_name = "FILE", group = "new")]
+    pub(crate) new_key_file: Option<PathBuf>,
+    /// The command that is to wrap it
+    #[arg(long, value_name = "COMMAND", group = "new")]
+    pub(crate) new_key_command: Option<String>,
+}
+
+/// The place of a key, of a file or a command; `None` if neither is given.
+pub(crate) fn key_source(file: Option<PathBuf>, command: Option<String>) -> Option<KeySource> {
+    file.map(KeySource::File).or(command.map(KeySource::Command))
+}
+
+/// Checks a text that says where a volume's key is.
+pub(super) fn key(text: &str) -> Result<String, String> {
+    VolumeKeys::default().add(text).map(|()| text.to_owned()).map_err(|error| error.to_string())
 }
 
 #[derive(Debug, Args)]

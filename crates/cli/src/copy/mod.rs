@@ -336,5 +336,5 @@ async fn open_source(client: &Client, location: &Location) -> Result<Opened, Fai
 
 /// The stripe size of a file's first segment, in bytes.
 pub(crate) fn stripe_bytes(file: &braid_client::File) -> u64 {
-    file.layout().segments().first().map_or(0, |segment| segment.shape.stripe_bytes())
+    file.stripe_bytes()
 }

@@ -103,6 +103,9 @@ fn detach(mount: &args::Mount, cluster: Option<&Path>) -> io::Result<i32> {
     if let Some(cluster) = cluster {
         command.arg("--cluster").arg(std::path::absolute(cluster)?);
     }
+    for key in connect::told_keys() {
+        command.arg("--volume-key").arg(key);
+    }
     // What a file says is in these arguments already.
     command.args(["mount", "--detached", "--no-config"]);
     for (is_set, flag) in [

@@ -127,6 +127,9 @@ fn translate(mut typed: impl Iterator<Item = OsString>) -> Result<Vec<OsString>,
             (key @ ("cluster" | "log"), Some(value)) => {
                 more.extend([format!("--{key}").into(), OsString::from_vec(value)]);
             }
+            ("volume_key", Some(value)) => {
+                more.extend(["--volume-key".into(), OsString::from_vec(value)]);
+            }
             (key, None) if IGNORED.contains(&key) => {}
             (key, Some(_)) if IGNORED_WITH_VALUE.contains(&key) => {}
             (key, _) if key.starts_with("x-") || key.starts_with("X-") || is_sloppy => {}
@@ -179,6 +182,10 @@ mod tests {
             Ok(
                 "braid --json mount --detach --read-only --allow-other --cluster /srv/braid --log /var/log/b -- braid://main /mnt",
             ),
+        );
+        check(
+            "braid://main /mnt -o volume_key=main=/etc/k",
+            Ok("braid --json mount --detach --volume-key main=/etc/k -- braid://main /mnt"),
         );
         check(
             "-sn braid://main /mnt -o strange,sync",

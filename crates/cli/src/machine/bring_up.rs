@@ -109,6 +109,7 @@ pub async fn bring_up(
         manager: manager.record.address.clone(),
         token: token.trim().to_owned(),
         drives: names,
+        volume_keys: before.as_ref().map(|before| before.volume_keys.clone()).unwrap_or_default(),
     };
     dir.write(&cluster)?;
     servers.insert(0, manager);
@@ -310,7 +311,12 @@ mod tests {
         assert_eq!(drive_names(None, Some(2), none), ["drive-1", "drive-2"]);
         assert_eq!(drive_names(None, None, none).len(), 6);
         let drives = vec!["drive-1".to_owned(), "drive-3".to_owned()];
-        let before = ClusterFile { manager: String::new(), token: String::new(), drives };
+        let before = ClusterFile {
+            manager: String::new(),
+            token: String::new(),
+            drives,
+            volume_keys: Default::default(),
+        };
         assert_eq!(drive_names(Some(&before), None, none).len(), 2);
         assert_eq!(drive_names(Some(&before), Some(1), none).len(), 2);
         assert_eq!(drive_names(Some(&before), Some(4), none), ["drive-1", "drive-3", "drive-2", "drive-4"]);

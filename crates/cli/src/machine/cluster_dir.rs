@@ -221,8 +221,12 @@ mod tests {
         let (_temporary, dir) = fresh();
         dir.prepare().expect("prepared");
         assert_eq!(dir.read().expect("read"), None);
-        let cluster =
-            ClusterFile { manager: "127.0.0.1:1".into(), token: "t".into(), drives: vec!["drive-1".into()] };
+        let cluster = ClusterFile {
+            manager: "127.0.0.1:1".into(),
+            token: "t".into(),
+            drives: vec!["drive-1".into()],
+            volume_keys: Default::default(),
+        };
         dir.write(&cluster).expect("written");
         assert_eq!(dir.read().expect("read"), Some(cluster));
         let mode = fs::metadata(dir.root().join(CLUSTER_FILE)).expect("there").permissions().mode();
@@ -234,8 +238,13 @@ mod tests {
         let (_temporary, dir) = fresh();
         dir.prepare().expect("prepared");
         fs::write(dir.log("manager"), "x").expect("written");
-        dir.write(&ClusterFile { manager: "127.0.0.1:1".into(), token: "t".into(), drives: Vec::new() })
-            .expect("written");
+        dir.write(&ClusterFile {
+            manager: "127.0.0.1:1".into(),
+            token: "t".into(),
+            drives: Vec::new(),
+            volume_keys: Default::default(),
+        })
+        .expect("written");
         let paths = [
             dir.root().to_owned(),
             dir.root().join("logs"),

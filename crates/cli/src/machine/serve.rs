@@ -104,8 +104,12 @@ async fn serve_manager(
         let Ok(ready) = is_ready.await else { return std::future::pending().await };
         end_without(&serve.dir, what())?;
         let address = serve.advertise.clone().unwrap_or_else(|| ready.address.clone());
-        let token = ready.client_token.to_string();
-        let cluster = ClusterFile { manager: address.clone(), token, drives: Vec::new() };
+        let cluster = ClusterFile {
+            manager: address.clone(),
+            token: ready.client_token.to_string(),
+            drives: Vec::new(),
+            volume_keys: Default::default(),
+        };
         write_cluster_file(&serve.dir.join(CLUSTER_FILE), &cluster)?;
         told.remember();
         announce(&ready.address, &serve.supervised)?;

@@ -143,7 +143,12 @@ fn content(client: &Client, token: &Token) -> Result<String, Failure> {
         return Ok(format!("{token}\n"));
     }
     let manager = client.config().managers.to_string();
-    let cluster = ClusterFile { manager, token: token.to_string(), drives: Vec::new() };
+    let cluster = ClusterFile {
+        manager,
+        token: token.to_string(),
+        drives: Vec::new(),
+        volume_keys: Default::default(),
+    };
     toml::to_string(&cluster).map_err(io::Error::other).doing(|| "write the token's file".to_owned())
 }
 

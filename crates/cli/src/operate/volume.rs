@@ -33,6 +33,8 @@ struct Row {
     file_bytes: u64,
     /// The protection of data on its way: `integrity` or `privacy`.
     data: &'static str,
+    /// Name of the key of an encrypted volume.
+    key: Option<String>,
 }
 
 impl From<args::DataMode> for Protection {
@@ -42,6 +44,14 @@ impl From<args::DataMode> for Protection {
             args::DataMode::Privacy => Protection::Privacy,
         }
     }
+}
+
+/// A volume whose data key was wrapped anew, in `--json`.
+#[derive(Debug, Serialize)]
+struct Rekeyed {
+    name: String,
+    key_before: String,
+    key: String,
 }
 
 /// A volume that was removed, in `--json`.
@@ -59,6 +69,7 @@ pub(crate) async fn run(
     match command {
         args::Volume::Create(create) => self::create(create, cluster, report).await,
         args::Volume::Set(set) => self::set(set, cluster, report).await,
+        args::Volume::Rekey(rekey) => self::rekey(rekey, cluster, report).await,
         args::Volume::Ls => list(&connect::cluster(cluster).await?, report).await,
         args::Volume::Rm { name, snapshots } => {
             let client = connect::cluster(cluster).await?;
@@ -75,11 +86,43 @@ async fn create(create: args::VolumeCreate, cluster: Option<&Path>, report: Repo
     let asked = Asked::new(&create.scheme, create.width, create.unit).doing(what)?;
     let client = connect::cluster(cluster).await?;
     let shape = asked.shape(&client, what).await?;
-    client.volume_create_with(&create.name, Some(shape), create.quota, create.data.into()).await?;
+    let protection = Protection::from(create.data);
+    match args::key_source(create.key.key_file, create.key.key_command) {
+        Some(source) if create.encrypt => {
+            client
+                .volume_create_encrypted(&create.name, Some(shape), create.quota, protection, &source)
+                .await?;
+        }
+        _ => client.volume_create_with(&create.name, Some(shape), create.quota, protection).await?,
+    }
     let private = if create.data == args::DataMode::Privacy { ", private data" } else { "" };
-    let text = format!("volume {}: {shape}, unit {}{private}\n", create.name, size::show(create.unit));
+    let mut text = format!("volume {}: {shape}, unit {}{private}\n", create.name, size::show(create.unit));
     let facts = client.volumes().await?.iter().find(|row| row.name == create.name).map(facts);
+    if let Some(key) = facts.as_ref().and_then(|row| row.key.as_ref()) {
+        text.push_str(&format!(
+            "encrypted, by key {key}: keep copies of it, as without it the data is lost\n"
+        ));
+    }
     report.facts(&facts, |_| text)
+}
+
+/// Has an encrypted volume's data key wrapped by another key.
+async fn rekey(asked: args::VolumeRekey, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
+    let args::VolumeRekey { name, key_file, key_command, new_key_file, new_key_command } = asked;
+    let old = args::key_source(key_file, key_command);
+    let new = args::key_source(new_key_file, new_key_command);
+    let Some((old, new)) = old.zip(new) else {
+        let why = "give --key-file or --key-command, and --new-key-file or --new-key-command";
+        return Err(Failure::usage(format!("rekey volume {name}"), why));
+    };
+    let client = connect::cluster(cluster).await?;
+    let (key_before, key) = client.volume_rekey(&name, &old, &new).await?;
+    report.facts(&Rekeyed { name, key_before, key }, |done| {
+        format!(
+            "volume {}: its data key is wrapped by {}, and was by {}\n",
+            done.name, done.key, done.key_before
+        )
+    })
 }
 
 /// Changes the layout of a volume's new files.
@@ -210,6 +253,7 @@ fn facts(row: &VolumeRow) -> Row {
             Protection::Privacy => "privacy",
             Protection::Integrity | Protection::IntegrityData => "integrity",
         },
+        key: row.key.as_ref().map(|key| key.id.clone()),
     }
 }
 
@@ -226,9 +270,10 @@ async fn list(client: &Client, report: Report) -> Result<(), Failure> {
                 size::show(row.file_bytes),
                 quota,
                 row.data.to_owned(),
+                row.key.clone().unwrap_or_else(|| "none".to_owned()),
             ]
         });
-        table(&["volume", "shape", "files", "bytes", "quota", "data"], &[2, 3, 4], cells)
+        table(&["volume", "shape", "files", "bytes", "quota", "data", "key"], &[2, 3, 4], cells)
     })
 }
 

@@ -1,6 +1,6 @@
 //! The only table that maps the libraries' errors to exit codes and hints.
 
-use braid_client::{Error, Kind, NameError};
+use braid_client::{Error, KeyError, Kind, NameError};
 use braid_drive::DriveError;
 use braid_layout::SchemeError;
 use braid_manager::ManagerError;
@@ -119,7 +119,7 @@ fn exit_of(error: &Error) -> Exit {
         (Error::TooManyAway { .. }, _) | (_, Some(Reason::TooFewDrives | Reason::TooManyAway)) => {
             Exit::DrivesAway
         }
-        (Error::TimedOut { .. }, _) => Exit::Timeout,
+        (Error::TimedOut { .. } | Error::Key { error: KeyError::Silent { .. }, .. }, _) => Exit::Timeout,
         _ => match error.kind() {
             Kind::Usage => Exit::Usage,
             Kind::NotFound => Exit::NotFound,

@@ -38,6 +38,7 @@ mod reserve;
 mod room;
 mod rounds;
 mod scrub;
+mod sealed;
 mod sending;
 mod signals;
 mod simulate;

@@ -109,3 +109,21 @@ fn fsx_finds_no_byte_wrong_also_while_a_drive_dies() {
     assert_eq!(degraded.code, 0, "{} {}", degraded.text(), degraded.err);
     assert_eq!(mounted.end().code, 0);
 }
+
+#[test]
+fn fsx_finds_no_byte_wrong_in_an_encrypted_volume() {
+    let Some(program) = suite("fsx") else { return };
+    let cluster = Cluster::up(4);
+    let key = cluster.file("key");
+    fs::write(&key, [7; 32]).expect("written");
+    let key = key.to_str().expect("text");
+    cluster.line(&format!("volume create secret --unit 4K --encrypt --key-file {key}")).ok();
+    let told = format!("secret={key}");
+    let more = ["--volume-key", told.as_str()];
+    let Some(mounted) = Mounted::with(&cluster, "braid://secret", "mounted", &more) else { return };
+    let mut command = Command::new(&program);
+    command.args(["-N", "3000", "-S", "3"]).arg(mounted.at.join("a"));
+    let ran = said(command.output().expect("run"));
+    assert_eq!(ran.code, 0, "{} {}", ran.text(), ran.err);
+    assert_eq!(mounted.end().code, 0);
+}

@@ -13,7 +13,8 @@ pub(crate) use braid_testing::until;
 /// The binary, without the tester's environment.
 pub(crate) fn braid() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_braid"));
-    command.env_remove("BRAID_CLUSTER").env_remove("BRAID_JOIN_TOKEN").stdin(Stdio::null());
+    command.env_remove("BRAID_CLUSTER").env_remove("BRAID_JOIN_TOKEN").env_remove("BRAID_VOLUME_KEYS");
+    command.stdin(Stdio::null());
     command
 }
 

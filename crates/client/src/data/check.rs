@@ -115,7 +115,7 @@ struct Sink<F> {
 impl Client {
     /// Checks every stripe of a file. Calls `progress` with the report so far after every plan set.
     pub async fn check(&self, name: &Name, progress: impl FnMut(&Report) + Send) -> Result<Report> {
-        let file = self.open(name, &OpenOptions::new().read(true)).await?;
+        let file = self.open(name, &OpenOptions::new().read(true).stored_bytes()).await?;
         let handle = file.handle();
         let end = file.size();
         let sink = Mutex::new(Sink { report: Report::default(), away: BTreeMap::new(), progress });

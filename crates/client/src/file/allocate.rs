@@ -23,9 +23,10 @@ impl File {
         self.allocate(AllocateAct::GiveBack, range).await
     }
 
-    async fn allocate(&self, act: AllocateAct, Range { start: from, end: to }: Range<u64>) -> Result<()> {
+    async fn allocate(&self, act: AllocateAct, range: Range<u64>) -> Result<()> {
         let writer = self.writing()?;
-        self.within(from, to)?;
+        self.within(range.start, range.end)?;
+        let Range { start: from, end: to } = self.stored(range);
         writer.side.check(self.subject())?;
         let mut tries = Tries::new(self.handle.client.config().patience);
         loop {

@@ -23,6 +23,9 @@ impl File {
     }
 
     async fn append_from(&self, data: &[u8], source: Source) -> Result<u64> {
+        if let Some(sealed) = &self.sealed {
+            return self.append_sealed(sealed, data).await;
+        }
         let _no_cuts = self.writing()?.side.cuts.read().await;
         loop {
             let (offset, lease) = self.reserve_place(data.len()).await?;
@@ -40,7 +43,10 @@ impl File {
     /// file is cut. The size grows when they are written and committed, as with any write. Reserved bytes
     /// that are not written read as zeros if bytes behind them are written.
     pub async fn reserve(&self, length: usize) -> Result<u64> {
-        self.reserve_place(length).await.map(|(offset, _)| offset)
+        match &self.sealed {
+            None => self.reserve_place(length).await.map(|(offset, _)| offset),
+            Some(sealed) => self.reserve_sealed(sealed, length),
+        }
     }
 
     /// Like [`File::reserve`], and also returns the lease under which the bytes are reserved.

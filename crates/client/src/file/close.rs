@@ -177,7 +177,7 @@ impl File {
     /// The way in which the lease may end. It is unclean if anything was written past the size: the next
     /// writer assumes that everything there is zeros.
     async fn ending(&self, writer: &Writer) -> Ending {
-        let fits = writer.side.stamps.written_end() <= self.size();
+        let fits = writer.side.stamps.written_end() <= self.stored_size();
         if fits { self.settle_all(writer).await } else { Ending::Unclean }
     }
 

@@ -14,9 +14,18 @@ impl File {
     /// Makes a range read as zeros; the drives keep nothing of the whole units in it. The size stays. When
     /// the call returns, the hole is durable.
     pub async fn punch(&self, range: Range<u64>) -> Result<()> {
-        let writer = self.writing()?;
+        self.writing()?;
         self.within(range.start, range.end)?;
-        let range = range.start..range.end.min(self.size());
+        match &self.sealed {
+            None => self.punch_stored(range).await,
+            Some(sealed) => self.punch_sealed(sealed, range).await,
+        }
+    }
+
+    /// The same for what drives hold.
+    pub(super) async fn punch_stored(&self, range: Range<u64>) -> Result<()> {
+        let writer = self.writing()?;
+        let range = range.start..range.end.min(self.stored_size());
         if range.is_empty() {
             return Ok(());
         }

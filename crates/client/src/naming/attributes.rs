@@ -10,6 +10,7 @@ use crate::client::{Client, unexpected};
 use crate::error::Result;
 use crate::naming::name::Name;
 use crate::naming::names::{Parents, refuse_other_volume};
+use crate::sealed;
 
 /// Permission bits of a file whose creator gave none.
 const FILE_MODE: u32 = 0o644;
@@ -136,7 +137,10 @@ impl Client {
     async fn ask_stat(&self, name: &Name, request: impl Into<ControlRequest>) -> Result<StatRow> {
         let subject = name.to_string();
         match self.ask_manager(&subject, request).await? {
-            ControlReply::Stat(row) => Ok(row),
+            ControlReply::Stat(mut row) => {
+                sealed::shown(&mut row.attributes);
+                Ok(row)
+            }
             other => Err(unexpected(&subject, &other)),
         }
     }

@@ -19,6 +19,7 @@ use crate::concurrent;
 use crate::error::{Error, Result};
 use crate::naming::attributes::usual_directory;
 use crate::naming::name::{Name, check_volume};
+use crate::sealed;
 
 /// Directory entries requested at a time.
 const PAGE: u32 = 1000;
@@ -63,7 +64,8 @@ impl Client {
         protection: Protection,
     ) -> Result<()> {
         let subject = volume_subject(name)?;
-        let request = VolumeCreate { name: name.to_owned(), shape: spec(shape), quota_bytes, protection };
+        let shape = spec(shape);
+        let request = VolumeCreate { name: name.to_owned(), shape, quota_bytes, protection, key: None };
         self.ask_done(&subject, request).await
     }
 
@@ -123,7 +125,10 @@ impl Client {
         let subject = name.to_string();
         let request = Lookup { at: self.place(name).await?, follow, watch: self.watches() };
         match self.ask_manager(&subject, request).await? {
-            ControlReply::Stat(row) => Ok(row),
+            ControlReply::Stat(mut row) => {
+                sealed::shown(&mut row.attributes);
+                Ok(row)
+            }
             other => Err(unexpected(&subject, &other)),
         }
     }
@@ -314,7 +319,10 @@ impl Lister {
             watch: self.client.watches(),
         };
         match self.client.ask_manager(&subject, request).await? {
-            ControlReply::Directory(page) => Ok(page),
+            ControlReply::Directory(mut page) => {
+                page.entries.iter_mut().for_each(|entry| sealed::shown(&mut entry.attributes));
+                Ok(page)
+            }
             other => Err(unexpected(&subject, &other)),
         }
     }
@@ -334,7 +342,7 @@ pub(crate) fn refuse_other_volume(from: &Name, to: &Name) -> Result<()> {
     Err(Error::Refused { subject: from.to_string(), refusal: Refusal::new(Reason::BadName, detail) })
 }
 
-fn volume_subject(name: &str) -> Result<String> {
+pub(crate) fn volume_subject(name: &str) -> Result<String> {
     check_volume(name).map_err(|source| Error::Name { name: name.to_owned(), source })?;
     Ok(format!("volume {name}"))
 }

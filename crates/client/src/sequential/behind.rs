@@ -36,7 +36,7 @@ impl WriteBehind {
         }
         while !data.is_empty() {
             // Pieces end at multiples of their length, as stripes do.
-            let piece = u64::try_from(PIECE_BYTES).expect("it is small");
+            let piece = file.whole_blocks(u64::try_from(PIECE_BYTES).expect("it is small"));
             let left = usize::try_from(piece - offset % piece).expect("at most a piece");
             let (now, rest) = data.split_at(left.min(data.len()));
             self.waiting.extend_from_slice(now);

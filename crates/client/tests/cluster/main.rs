@@ -19,6 +19,7 @@ mod records;
 mod removed;
 mod renewals;
 mod requests;
+mod sealed;
 mod settled;
 mod shared;
 mod sizes;

@@ -44,6 +44,7 @@ pub(crate) async fn write(cluster: &Cluster, path: &str, before: Version, parts:
         exclusive: false,
         alone: false,
         range: None,
+        takes_sealed: false,
         shape,
         holder: HOLDER,
         new: NewAttributes { mode: 0o644, uid: 1, gid: 2 },

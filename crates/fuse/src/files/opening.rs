@@ -91,8 +91,7 @@ impl Inode {
 
     /// Installs a file that is open for writing.
     pub(crate) fn install(&self, slot: &mut Slot, file: File) {
-        let layout = file.layout();
-        let stripe = layout.segments().first().map_or(1, |segment| segment.shape.stripe_bytes());
+        let stripe = file.stripe_bytes().max(1);
         let chunk = (CHUNK_BYTES / stripe).max(1) * stripe;
         let chunk = if chunk > CHUNK_BYTES_MAX { CHUNK_BYTES } else { chunk };
         (slot.file, slot.writes) = (Some(file), true);

@@ -110,6 +110,7 @@ mod tests {
             modified_ns: 1,
             changed_ns: 1,
             created_ns: 1,
+            sealed: false,
         };
         assert!(may_open(&of(0o600), 5, OFlags::RDWR) && may_open(&of(0), 0, OFlags::RDWR));
         assert!(!may_open(&of(0o666), 6, OFlags::RDWR), "the kernel looks at what others may");

@@ -87,6 +87,7 @@ mod tests {
                 modified_ns: 1,
                 changed_ns: 1,
                 created_ns: 1,
+                sealed: false,
             },
             target: Vec::new(),
             g: Generation(0),

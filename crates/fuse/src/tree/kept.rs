@@ -347,6 +347,7 @@ mod tests {
             modified_ns,
             changed_ns,
             created_ns,
+            sealed: false,
         };
         StatRow { volume, file: FileId(7), parent: DIRECTORY, attributes, target, g, segments, snapshot: 0 }
     }

@@ -136,6 +136,7 @@ mod tests {
             modified_ns,
             changed_ns,
             created_ns,
+            sealed: false,
         };
         let mode = |mode| AttributeChanges { mode: Some(mode), ..AttributeChanges::NONE };
         let owner = |uid, gid| AttributeChanges { uid, gid, ..AttributeChanges::NONE };

@@ -128,6 +128,7 @@ impl Cluster {
             manager: manager.record.address.clone(),
             token: token.trim().to_owned(),
             drives: drive_names(None, Some(drives), |_| false),
+            volume_keys: Default::default(),
         };
         dir.write(&file)?;
         let client = connect(&dir, &file).await?;

@@ -42,6 +42,7 @@ pub async fn create_unnamed(
     request: CreateUnnamed,
 ) -> Result<Opened, Refusal> {
     let holder = request.holder;
+    let alone = request.takes_sealed;
     let avoid: BTreeSet<DriveId> = request.avoid.iter().copied().collect();
     for &drive in &avoid {
         core.drives().met_full(drive);
@@ -64,7 +65,7 @@ pub async fn create_unnamed(
     match core.once_then(operation, create, grant).await? {
         Once::Now((file, inode)) => opened_to_write(core, file, inode, holder).await,
         Once::Before(OperationResult { file, .. }) => {
-            take(core, operation, file, Part { holder, alone: false, range: None }).await
+            take(core, operation, file, Part { holder, alone, range: None }).await
         }
     }
 }

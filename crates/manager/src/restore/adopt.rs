@@ -16,6 +16,7 @@ use braid_meta::records::schema::{
 use braid_meta::records::tx::Tx;
 use braid_meta::records::{frozen, inodes};
 use braid_meta::tree::entries::{self, Named};
+use braid_meta::tree::volumes;
 use braid_wire::Refusal;
 use braid_wire::control::EntryKind;
 
@@ -103,6 +104,7 @@ fn name(tx: &mut Tx, partition: PartitionId, found: Found, now_ms: u64) -> Resul
         // As of a writer that died: whatever drives hold counts for the size.
         lease: Lease(1),
         held: true,
+        sealed: volumes::seal_of(tx, volume.volume)?.is_some(),
         segments: vec![layout],
         ..directory_record(volume.volume, directory, name.clone().into_bytes(), now_ms)
     };

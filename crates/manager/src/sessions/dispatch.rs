@@ -191,13 +191,12 @@ async fn handle(
 ) -> Result<ControlReply, Refusal> {
     use ControlRequest as R;
     match request {
-        R::VolumeCreate(create) => done(names::create_volume(core, asked.once()?, create).await),
-        R::VolumeRemove(remove) => done(names::remove_volume(core, asked.once()?, remove).await),
+        R::VolumeCreate(_) | R::VolumeRemove(_) => handle_of_volumes(core, asked, request).await,
+        R::VolumeProtect(_) | R::VolumeRekey(_) => handle_of_volumes(core, asked, request).await,
         R::VolumeList(_) => Ok(names::volumes(core).await?.into()),
         R::QuotaSet(set) => done(names::set_quota(core, asked.once()?, set).await),
         R::QuotaRemove(remove) => done(names::remove_quota(core, asked.once()?, remove).await),
         R::QuotaList(list) => Ok(names::list_quotas(core, list).await?.into()),
-
         R::SnapshotMake(make) => Ok(make::make(core, asked.once()?, make).await?.into()),
         R::SnapshotRemove(remove) => done(snapshots::names::remove(core, asked.once()?, remove).await),
         R::Snapshots(list) => Ok(snapshots::names::list(core, list).await?.into()),
@@ -259,7 +258,7 @@ async fn handle(
             handle_of_keys(core, asked, request).await
         }
         R::TokenNew(_) | R::Tokens(_) | R::TokenRevoke(_) => handle_of_trust(core, asked, request).await,
-        R::CertifyDrive(_) | R::VolumeProtect(_) => handle_of_trust(core, asked, request).await,
+        R::CertifyDrive(_) => handle_of_trust(core, asked, request).await,
         R::AddManager(_) | R::RemoveManager(_) => handle_of_managers(core, asked, request).await,
         R::StaleFiles(stale) => Ok(heal::stale_files(core, stale).await?.into()),
         R::BeginHeal(begin) => Ok(heal::begin(core, asked.drive()?, begin).await?.into()),
@@ -279,6 +278,22 @@ async fn handle(
         R::Lock(lock) => Ok(locking::lock(core, lock).await?.into()),
         // A batch's requests come here, the batch itself does not.
         request @ (R::Authenticate(_) | R::Batch(_)) => Err(not_allowed(asked.caller, &request)),
+    }
+}
+
+/// Carries out a request that changes volumes.
+async fn handle_of_volumes(
+    core: &Arc<Core>,
+    asked: Asked<'_>,
+    request: ControlRequest,
+) -> Result<ControlReply, Refusal> {
+    use ControlRequest as R;
+    match request {
+        R::VolumeCreate(create) => done(names::create_volume(core, asked.once()?, create).await),
+        R::VolumeRemove(remove) => done(names::remove_volume(core, asked.once()?, remove).await),
+        R::VolumeProtect(protect) => done(names::protect_volume(core, asked.once()?, protect).await),
+        R::VolumeRekey(rekey) => done(names::rekey_volume(core, asked.once()?, rekey).await),
+        request => Err(not_allowed(asked.caller, &request)),
     }
 }
 
@@ -313,7 +328,7 @@ async fn handle_of_state(
     }
 }
 
-/// Carries out a request about tokens, certificates, or the protection of data.
+/// Carries out a request about tokens or certificates.
 async fn handle_of_trust(
     core: &Arc<Core>,
     asked: Asked<'_>,
@@ -325,7 +340,6 @@ async fn handle_of_trust(
         R::Tokens(list) => Ok(tokens::list(core, list).await?.into()),
         R::TokenRevoke(revoke) => done(tokens::revoke(core, asked.once()?, revoke).await),
         R::CertifyDrive(certify) => Ok(core.trust.certify(asked.drive()?, &certify).into()),
-        R::VolumeProtect(protect) => done(names::protect_volume(core, asked.once()?, protect).await),
         request => Err(not_allowed(asked.caller, &request)),
     }
 }

@@ -12,7 +12,7 @@ use braid_wire::Refusal;
 use braid_wire::control::{
     DirectoryReply, HardLink, Lookup, MakeDirectory, MakeNode, NamePlace, QuotaList, QuotaListReply,
     QuotaRemove, QuotaSet, ReadDirectory, Rename, SetAttributes, SetXattr, StatRow, Unlink, VolumeCreate,
-    VolumeListReply, VolumeProtect, VolumeRemove, Xattrs, XattrsReply,
+    VolumeListReply, VolumeProtect, VolumeRekey, VolumeRemove, Xattrs, XattrsReply,
 };
 
 use crate::asker::asker;
@@ -37,6 +37,9 @@ pub(crate) async fn create_volume(
             shapes::check_width(&shape, drives)?;
             let volume = volumes::create(tx, &create.name, shape.into(), create.quota_bytes, core.now_ms())?;
             volumes::protect(tx, volume, create.protection)?;
+            if let Some(wrapped) = &create.key {
+                volumes::seal(tx, volume, wrapped)?;
+            }
             Ok((OperationResult::DONE, volume))
         })
         .await?;
@@ -65,6 +68,14 @@ pub(crate) async fn remove_volume(
     remove: VolumeRemove,
 ) -> Result<(), Refusal> {
     in_one(core, operation, move |_, tx| volumes::remove(tx, &remove.name)).await
+}
+
+pub(crate) async fn rekey_volume(
+    core: &Arc<Core>,
+    operation: Operation,
+    rekey: VolumeRekey,
+) -> Result<(), Refusal> {
+    in_one(core, operation, move |_, tx| volumes::rekey(tx, &rekey)).await
 }
 
 pub(crate) async fn set_quota(core: &Arc<Core>, operation: Operation, set: QuotaSet) -> Result<(), Refusal> {

@@ -75,6 +75,7 @@ async fn workload(client: &mut Client, drives: &[FakeDrive]) {
             shape: no_shape(),
             quota_bytes: 0,
             protection: Protection::Integrity,
+            key: None,
         })
         .await;
     let _ =
@@ -117,6 +118,7 @@ async fn workload(client: &mut Client, drives: &[FakeDrive]) {
         holder: HolderId(7),
         avoid: Vec::new(),
         meant_for: None,
+        takes_sealed: false,
         new: NEW_FILE,
     };
     if let Ok(ControlReply::Opened(file)) = client.ask(unnamed).await {

@@ -26,6 +26,7 @@ async fn workload(client: &mut Client, drives: &[FakeDrive]) {
             shape: no_shape(),
             quota_bytes: 0,
             protection: Protection::Integrity,
+            key: None,
         })
         .await;
     if let Ok(ControlReply::Opened(file)) = client.ask(open("f", Access::Write, true)).await {
@@ -124,6 +125,7 @@ async fn a_drive_reads_no_file_that_it_does_not_fill() {
             shape: no_shape(),
             quota_bytes: 0,
             protection: Protection::Integrity,
+            key: None,
         })
         .await
         .unwrap();

@@ -90,6 +90,7 @@ async fn a_file_that_was_never_named_goes_with_its_lease() {
             holder: HolderId(7),
             avoid: Vec::new(),
             meant_for: None,
+            takes_sealed: false,
             new: NEW_FILE,
         })
         .await;

@@ -273,6 +273,7 @@ pub(crate) fn open(path: &str, access: Access, create: bool) -> Open {
         holder: HolderId(7),
         alone: false,
         range: None,
+        takes_sealed: false,
         new: NEW_FILE,
     }
 }
@@ -321,6 +322,7 @@ impl Cluster {
                 shape,
                 quota_bytes: 0,
                 protection: Protection::Integrity,
+                key: None,
             })
             .await;
         cluster

@@ -72,6 +72,7 @@ async fn a_repeat_is_answered_from_memory_and_hits_nobody_elses_file() {
             shape: no_shape(),
             quota_bytes: 0,
             protection: Protection::Integrity,
+            key: None,
         }
         .into(),
         VolumeRemove { name: "v".into() }.into(),
@@ -90,6 +91,7 @@ async fn a_repeat_is_answered_from_memory_and_hits_nobody_elses_file() {
             shape: no_shape(),
             quota_bytes: 0,
             protection: Protection::Integrity,
+            key: None,
         })
         .await;
     for restarted in [false, true] {
@@ -127,6 +129,7 @@ async fn a_repeated_open_finds_the_lease_that_it_was_given() {
         holder: HolderId(7),
         avoid: vec![],
         meant_for: None,
+        takes_sealed: false,
         new: NEW_FILE,
     };
     let requests: [ControlRequest; 3] =
@@ -182,6 +185,7 @@ async fn a_repeated_release_and_link_are_done_though_the_lease_is_over() {
             holder: HolderId(7),
             avoid: vec![],
             meant_for: None,
+            takes_sealed: false,
             new: NEW_FILE,
         })
         .await;
@@ -314,6 +318,7 @@ async fn what_is_settled_or_old_is_forgotten() {
             shape: no_shape(),
             quota_bytes: 0,
             protection: Protection::Integrity,
+            key: None,
         })
         .await;
     for name in ["a", "b", "c"] {

@@ -81,6 +81,7 @@ async fn a_manager_that_was_paused_judges_nobody_by_it() {
             shape: no_shape(),
             quota_bytes: 0,
             protection: Protection::Integrity,
+            key: None,
         })
         .await;
     let closed = client.create("closed").await;

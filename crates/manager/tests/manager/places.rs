@@ -73,6 +73,7 @@ async fn a_number_that_leads_nowhere_is_refused() {
             shape: no_shape(),
             quota_bytes: 0,
             protection: Protection::Integrity,
+            key: None,
         })
         .await;
     client.made(MakeDirectory { at: NamePlace::of("main", "d/e"), parents: true, new: NEW_FILE }).await;

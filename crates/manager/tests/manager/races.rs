@@ -36,6 +36,7 @@ async fn cluster(kv: &MemoryKv) -> (InMemory, Vec<FakeDrive>, Client) {
             shape: no_shape(),
             quota_bytes: 0,
             protection: Protection::Integrity,
+            key: None,
         })
         .await;
     (manager, drives, client)

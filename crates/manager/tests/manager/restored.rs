@@ -88,6 +88,7 @@ async fn a_file_that_a_restore_left_is_settled_before_its_size_is_told() {
             shape: raid5(3),
             quota_bytes: 0,
             protection: Protection::Integrity,
+            key: None,
         })
         .await;
     let mut files = Vec::new();
@@ -233,6 +234,7 @@ async fn what_got_its_name_after_the_backup_is_kept_and_what_was_removed_before_
         holder: HolderId(7),
         avoid: Vec::new(),
         meant_for: None,
+        takes_sealed: false,
         new: NEW_FILE,
     };
     let up = opened(client.patient(unnamed()).await.unwrap());
@@ -268,6 +270,7 @@ async fn what_got_its_name_after_the_backup_is_kept_and_what_was_removed_before_
             shape: raid5(3),
             quota_bytes: 0,
             protection: Protection::Integrity,
+            key: None,
         })
         .await;
     client.until("the removal list is empty", |status| status.removing == 0).await;

@@ -29,6 +29,7 @@ async fn a_file_is_made_named_found_and_listed() {
             holder: HolderId(7),
             avoid: Vec::new(),
             meant_for: None,
+            takes_sealed: false,
             new: NEW_FILE,
         })
         .await;
@@ -114,6 +115,7 @@ async fn bad_input_is_refused_with_its_reason() {
         shape,
         quota_bytes: 0,
         protection: Protection::Integrity,
+        key: None,
     };
     let shape = |scheme, k, m, unit_bytes| ShapeSpec { scheme, k, m, unit_bytes };
     let make = |path: &[u8]| MakeDirectory { at: NamePlace::of("main", path), parents: false, new: NEW_FILE };
@@ -194,6 +196,7 @@ async fn a_quota_bounds_the_files_sizes() {
             shape: no_shape(),
             quota_bytes: 1000,
             protection: Protection::Integrity,
+            key: None,
         })
         .await;
     let mut file = open("f", Access::Write, true);
@@ -210,6 +213,7 @@ async fn a_quota_bounds_the_files_sizes() {
             holder: HolderId(7),
             avoid: Vec::new(),
             meant_for: None,
+            takes_sealed: false,
             new: NEW_FILE,
         })
         .await;
@@ -253,6 +257,7 @@ async fn what_a_name_has_is_replaced_only_if_it_is_as_it_was_seen() {
             holder: HolderId(7),
             avoid: Vec::new(),
             meant_for: None,
+            takes_sealed: false,
             new,
         };
         unnamed.push(client.opened(request).await);
@@ -300,6 +305,7 @@ async fn a_late_repetition_undoes_nothing_also_after_a_restart() {
             holder: HolderId(7),
             avoid: Vec::new(),
             meant_for: None,
+            takes_sealed: false,
             new: NEW_FILE,
         })
         .await;
@@ -453,6 +459,7 @@ async fn a_manager_that_has_stopped_is_done_with_its_directory() {
                 shape: no_shape(),
                 quota_bytes: 0,
                 protection: Protection::Integrity,
+                key: None,
             };
             let head = client.operation();
             clients.spawn(async move { client.0.call_as(&head, &volume.into()).await.is_ok() });
@@ -513,6 +520,7 @@ async fn drives_join_once_and_names_are_theirs() {
             shape: raid,
             quota_bytes: 0,
             protection: Protection::Integrity,
+            key: None,
         })
         .await;
     // A drive that joins later gets the partitions of existing volumes.

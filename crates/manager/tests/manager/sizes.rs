@@ -68,6 +68,7 @@ async fn what_was_acknowledged_past_the_committed_size_counts_whatever_the_quota
             shape: raid5(3),
             quota_bytes: 100,
             protection: Protection::Integrity,
+            key: None,
         })
         .await;
     let mut request = open("f", Access::Write, true);

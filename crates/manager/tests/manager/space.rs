@@ -20,6 +20,7 @@ fn unnamed(avoid: &BTreeSet<DriveId>) -> CreateUnnamed {
         holder: HolderId(7),
         avoid,
         meant_for: None,
+        takes_sealed: false,
         new: NEW_FILE,
     }
 }

@@ -80,6 +80,7 @@ async fn a_token_is_for_its_volumes_and_its_rights() {
             shape: no_shape(),
             quota_bytes: 0,
             protection: Protection::Integrity,
+            key: None,
         })
         .await;
     admin.create("f").await;

@@ -122,6 +122,7 @@ pub fn end(
         g,
         unfenced: !is_whole,
         frozen: file,
+        sealed: inode.sealed,
         segments,
         ..directory_record(inode.volume, FileId(0), Vec::new(), inode.created_ms)
     };

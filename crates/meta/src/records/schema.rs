@@ -306,6 +306,10 @@ pub mod key {
     pub fn drive_key(drive: DriveId) -> Vec<u8> {
         join(table::DRIVE_KEY, &[&drive.0.to_be_bytes()])
     }
+    /// Key of an encrypted volume's wrapped data key: `J`, volume.
+    pub fn volume_seal(volume: VolumeId) -> Vec<u8> {
+        join(table::VOLUME_SEAL, &[&volume.0.to_be_bytes()])
+    }
     /// Key of the state of a volume's working keys: `w`, volume.
     pub fn volume_keys(volume: VolumeId) -> Vec<u8> {
         join(table::VOLUME_KEYS, &[&volume.0.to_be_bytes()])

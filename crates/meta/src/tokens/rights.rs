@@ -151,7 +151,8 @@ pub fn need(request: &ControlRequest) -> Need {
 
         R::Jobs(_) | R::StaleFiles(_) | R::Relayouts(_) => Need::of(Right::Whole),
 
-        R::VolumeCreate(_) | R::VolumeRemove(_) | R::VolumeProtect(_) => Need::of(Right::Admin),
+        R::VolumeCreate(_) | R::VolumeRemove(_) => Need::of(Right::Admin),
+        R::VolumeProtect(_) | R::VolumeRekey(_) => Need::of(Right::Admin),
         R::QuotaSet(_) | R::QuotaRemove(_) => Need::of(Right::Admin),
         R::SnapshotRemove(_) | R::SnapshotKeep(_) => Need::of(Right::Admin),
         R::Backup(_) | R::ReadBackup(_) | R::FreeUnnamed(_) => Need::of(Right::Admin),
@@ -292,6 +293,7 @@ mod tests {
         VolumeCreate        admin
         VolumeRemove        admin
         VolumeProtect       admin
+        VolumeRekey         admin
         VolumeList          any
         QuotaSet            admin
         QuotaRemove         admin
@@ -508,6 +510,7 @@ mod tests {
             past_files: 0,
             past_bytes: 0,
             protection: Protection::Integrity,
+            key: None,
         };
         let list = VolumeListReply { volumes: vec![row(7, "a"), row(8, "ab")] };
         let urls = ["braid://a".to_owned()];

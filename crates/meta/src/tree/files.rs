@@ -50,8 +50,10 @@ pub fn create_unnamed(
     place: ChooseDrives<'_>,
     now_ms: u64,
 ) -> Result<(FileId, InodeRecord), Refusal> {
-    let CreateUnnamed { volume, shape, new, holder, meant_for, .. } = create;
+    let CreateUnnamed { volume, shape, new, holder, meant_for, takes_sealed, .. } = create;
     let volume = volumes::find(tx, volume)?;
+    let is_sealed = volumes::seal_of(tx, volume.volume)?.is_some();
+    refuse_sealed(is_sealed, *takes_sealed, true)?;
     let directory = meant_for.as_ref().and_then(|at| nearest(tx, at));
     let directory = directory.filter(|found| found.volume.volume == volume.volume);
     let directory = match (directory, meant_for) {
@@ -59,7 +61,7 @@ pub fn create_unnamed(
         _ => None,
     };
     let layout = layouts::for_new(tx, &volume, directory.as_ref(), shape, plan)?;
-    let part = Part { holder: *holder, alone: false, range: None };
+    let part = Part { holder: *holder, alone: is_sealed, range: None };
     let (file, inode) = new_record(tx, &volume, layout, new, part, place, now_ms)?;
     inodes::create(tx, file, &inode)?;
     Ok((file, room::extend(tx, file, inode, 0, false)?))
@@ -97,6 +99,8 @@ pub fn find_or_create(
             let found = &slot.directory;
             let layout = layouts::for_new(tx, &found.volume, Some(found), &open.shape, plan)?;
             let volume = &mut slot.directory.volume;
+            let is_sealed = volumes::seal_of(tx, volume.volume)?.is_some();
+            refuse_sealed(is_sealed, open.takes_sealed, open.alone)?;
             let (file, mut inode) = new_record(tx, volume, layout, &open.new, open.into(), place, now_ms)?;
             (inode.parent, inode.name) = (slot.directory.file, slot.name.to_vec());
             inode.inherit(&slot.directory.inode);
@@ -122,7 +126,21 @@ pub fn find(tx: &Tx, open: &Open) -> Result<Found, Refusal> {
             access.may(&found.inode, Act::Write)?;
         }
     }
+    refuse_sealed(found.inode.sealed, open.takes_sealed, open.alone || open.access == Access::Read)?;
     if open.access == Access::Write { found.changeable(&open.at) } else { Ok(found) }
+}
+
+/// Refuses sealed bytes to who cannot deal with them, and a second writer of them: a block that two clients
+/// write in part would lose what one of them wrote.
+fn refuse_sealed(is_sealed: bool, takes_sealed: bool, alone: bool) -> Result<(), Refusal> {
+    if is_sealed && !takes_sealed {
+        return Err(Refusal::new(Reason::NoKey, "the volume is encrypted: its key is needed"));
+    }
+    if is_sealed && !alone {
+        let detail = "a file of an encrypted volume has one writer at a time: open it alone";
+        return Err(Refusal::new(Reason::Malformed, detail));
+    }
+    Ok(())
 }
 
 /// Refuses any kind but a file: nothing else has bytes to open.
@@ -478,6 +496,7 @@ fn new_record(
         token: tx.token(),
         bytes_epoch: past::newest(tx, volume.volume)?,
         cluster: layout.cluster,
+        sealed: volumes::seal_of(tx, volume.volume)?.is_some(),
         segments: vec![segment],
         ..directory_record(volume.volume, FileId(0), Vec::new(), now_ms)
     };

@@ -2,7 +2,9 @@
 
 use braid_layout::{DriveId, FileId, VolumeId};
 use braid_wire::capability::Protection;
-use braid_wire::control::{ShapeSpec, VolumeRow};
+use braid_wire::control::{
+    KEY_ID_BYTES_MAX, ShapeSpec, VolumeKey, VolumeRekey, VolumeRow, WRAPPED_BYTES_MAX,
+};
 use braid_wire::{Reason, Refusal};
 
 use crate::records::schema::{DriveRecord, InodeRecord, VolumeRecord, directory_record, key, table};
@@ -64,6 +66,49 @@ pub fn create(
     Ok(volume)
 }
 
+/// The wrapped data key of an encrypted volume.
+pub fn seal_of(tx: &Tx, volume: VolumeId) -> Result<Option<VolumeKey>, Refusal> {
+    Ok(tx.record(&key::volume_seal(volume))?)
+}
+
+/// Makes a new volume an encrypted one.
+pub fn seal(tx: &mut Tx, volume: VolumeId, wrapped: &VolumeKey) -> Result<(), Refusal> {
+    check_key(wrapped)?;
+    tx.set(key::volume_seal(volume), wrapped);
+    Ok(())
+}
+
+/// Replaces the wrapped data key of an encrypted volume by the same one, wrapped anew.
+pub fn rekey(tx: &mut Tx, rekey: &VolumeRekey) -> Result<(), Refusal> {
+    let volume = find(tx, &rekey.name)?;
+    check_key(&rekey.key)?;
+    let Some(now) = seal_of(tx, volume.volume)? else {
+        let detail = format!("volume {:?} is not encrypted: it has no key", rekey.name);
+        return Err(Refusal::new(Reason::NotAllowed, detail));
+    };
+    if now.check != rekey.key.check {
+        let detail = format!("volume {:?} has another data key: nothing is changed", rekey.name);
+        return Err(Refusal::new(Reason::NotAllowed, detail));
+    }
+    if now.wrapped != rekey.was {
+        let detail = format!("the key of volume {:?} was wrapped anew meanwhile, by {}", rekey.name, now.id);
+        return Err(Refusal::new(Reason::Outdated, detail));
+    }
+    tx.set(key::volume_seal(volume.volume), &rekey.key);
+    Ok(())
+}
+
+fn check_key(wrapped: &VolumeKey) -> Result<(), Refusal> {
+    let bad = |detail: String| Err(Refusal::new(Reason::Malformed, detail));
+    if wrapped.id.is_empty() || wrapped.id.len() > KEY_ID_BYTES_MAX {
+        return bad(format!("the name of a key has 1 to {KEY_ID_BYTES_MAX} bytes"));
+    }
+    if wrapped.wrapped.is_empty() || wrapped.wrapped.len() > WRAPPED_BYTES_MAX {
+        return bad(format!("a wrapped data key has 1 to {WRAPPED_BYTES_MAX} bytes"));
+    }
+    Ok(())
+}
+
 /// Removes an empty volume; its partitions go to the list of partitions to remove.
 pub fn remove(tx: &mut Tx, name: &str) -> Result<(), Refusal> {
     let volume = find(tx, name)?;
@@ -93,6 +138,7 @@ pub fn remove(tx: &mut Tx, name: &str) -> Result<(), Refusal> {
     }
     tx.delete(key::volume_keys(volume.volume));
     tx.delete(key::meta(&private_word(volume.volume)));
+    tx.delete(key::volume_seal(volume.volume));
     tx.delete(key::history(volume.volume));
     tx.delete(key::volume_name(name));
     tx.delete(key::volume(volume.volume));
@@ -151,6 +197,7 @@ fn row(tx: &Tx, volume: VolumeRecord) -> Result<VolumeRow, Refusal> {
         file_bytes: volume.file_bytes,
         created_ms: volume.created_ms,
         protection: protection(tx, volume.volume)?,
+        key: seal_of(tx, volume.volume)?,
     })
 }
 
@@ -167,4 +214,46 @@ pub fn path_of(tx: &Tx, inode: &InodeRecord) -> Result<String, Refusal> {
         parent = directory.parent;
     }
     Ok(format!("braid://{volume}/{path}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::records::db::Db;
+    use crate::records::memory::MemoryKv;
+
+    fn wrapped(id: &str, bytes: &[u8], check: u8) -> VolumeKey {
+        VolumeKey { id: id.to_owned(), wrapped: bytes.to_vec(), check: [check; 16] }
+    }
+
+    #[test]
+    fn a_data_key_is_wrapped_anew_and_never_exchanged() {
+        let db = Db::new(Arc::new(MemoryKv::new()));
+        let shape = ShapeSpec { scheme: 5, k: 2, m: 1, unit_bytes: 4096 };
+        let first = wrapped("one", b"first", 7);
+        db.write(|tx| {
+            create(tx, "plain", shape.clone(), 0, 1)?;
+            let volume = create(tx, "v", shape, 0, 1)?;
+            seal(tx, volume, &first)
+        })
+        .expect("made");
+        let try_to = |name: &str, was: &[u8], key: VolumeKey| {
+            let asked = VolumeRekey { name: name.to_owned(), was: was.to_vec(), key };
+            db.write(|tx| rekey(tx, &asked)).map_err(|refusal| refusal.reason)
+        };
+        let second = wrapped("two", b"second", 7);
+        assert_eq!(try_to("v", b"first", wrapped("two", b"second", 8)), Err(Reason::NotAllowed));
+        assert_eq!(try_to("v", b"other", second.clone()), Err(Reason::Outdated));
+        assert_eq!(try_to("plain", b"", second.clone()), Err(Reason::NotAllowed));
+        for key in [wrapped("", b"x", 7), wrapped(&"n".repeat(129), b"x", 7), wrapped("n", b"", 7)] {
+            assert_eq!(try_to("v", b"first", key), Err(Reason::Malformed));
+        }
+        let key =
+            || db.read(rows).expect("rows").into_iter().find(|row| row.name == "v").and_then(|row| row.key);
+        assert_eq!(key(), Some(first.clone()));
+        assert_eq!(try_to("v", b"first", second.clone()), Ok(()));
+        assert_eq!(key(), Some(second));
+    }
 }

@@ -8,7 +8,9 @@ use braid_layout::{
 use braid_meta::records::kv::KvError;
 use braid_meta::records::schema::*;
 use braid_wire::capability::{DataDirection, Key};
-use braid_wire::control::{Clustering, EntryKind, KeepCounts, KeyTurn, ShapeSpec, TokenUser, Xattr};
+use braid_wire::control::{
+    Clustering, EntryKind, KeepCounts, KeyTurn, ShapeSpec, TokenUser, VolumeKey, Xattr,
+};
 use braid_wire::token::TokenRole;
 use proptest::prelude::*;
 
@@ -88,6 +90,7 @@ fn keys_are_as_they_were() {
         (key::parts(DriveId(1)), "79 00000000000000000000000000000001"),
         (key::drive_key(DriveId(1)), "6a 00000000000000000000000000000001"),
         (key::volume_keys(VolumeId(3)), "77 0000000000000003"),
+        (key::volume_seal(VolumeId(3)), "4a 0000000000000003"),
         (key::shut_out(ClientId(7)), "58 0000000000000007"),
         (key::token(TokenId(7)), "41 0000000000000007"),
         (key::term(258), "74 0000000000000102"),
@@ -133,6 +136,8 @@ fn small_records_are_as_they_were() {
     check(&RelayoutRecord { shape: SHAPE }, "03 05 02 01 00100000");
     check(&PartitionRecord { key_epoch: 1 }, "03 01000000");
     check(&VolumeKeysRecord { epoch: 2, turned_ms: 3 }, "03 02000000 0300000000000000");
+    let sealed = VolumeKey { id: "k".into(), wrapped: vec![9], check: [7; 16] };
+    check(&sealed, &format!("03 01000000 6b 01000000 09 {}", "07".repeat(16)));
     check(&ShutOutRecord { since_ms: 3 }, "03 0300000000000000");
     let token = TokenRecord {
         name: "film".into(),
@@ -344,6 +349,7 @@ fn small_file() -> InodeRecord {
         clustering: None,
         cluster: 0,
         token: TokenId::NONE,
+        sealed: false,
         epoch: 0,
         bytes_epoch: 0,
         moved: 0,
@@ -397,6 +403,7 @@ fn rare_file() -> InodeRecord {
         freezing: Some(Freezing { data: FileId(9), g: Generation(3), objects: vec![ObjectId(10)] }),
         cluster: 11,
         token: TokenId(12),
+        sealed: true,
         segments: vec![segment],
         ..small
     }
@@ -462,7 +469,7 @@ fn a_file_is_as_it_was() {
         ),
         (
             rare_file(),
-            "feffbedf01 0100000000000000 0200000000000000 01 66 64 f403 d804 bc05 bc05 02 07 03 f2887a a003 e807 64 02 ac02
+            "feffbedf03 0100000000000000 0200000000000000 01 66 64 f403 d804 bc05 bc05 02 07 03 f2887a a003 e807 64 02 ac02
              03 04 0500000000000000 09
              02 01 0500000000000000 04 8040 00 03 05 03 04 07 02 0700000000000000 0800000000000000
              03 02 01 0800000000000000 0900000000000000 03 01 0a00000000000000 0b00000000000000

@@ -75,6 +75,7 @@ fn made(db: &Db, path: &str, asked: ShapeSpec, plan: Option<&ShapeSpec>) -> Resu
         exclusive: true,
         alone: false,
         range: None,
+        takes_sealed: false,
         shape: asked,
         new: NEW,
         holder: HOLDER,
@@ -180,8 +181,15 @@ fn who_makes_a_file_comes_first_and_then_a_reservation() {
         let meant_for = meant_for.map(at);
         let new = NEW;
         let shape = ShapeSpec::DEFAULT;
-        let asked =
-            CreateUnnamed { volume: "v".into(), shape, new, holder: HOLDER, avoid: Vec::new(), meant_for };
+        let asked = CreateUnnamed {
+            volume: "v".into(),
+            shape,
+            new,
+            holder: HOLDER,
+            avoid: Vec::new(),
+            meant_for,
+            takes_sealed: false,
+        };
         let made = db.write(|tx| files::create_unnamed(tx, &asked, None, &place, 4)).expect("made").1;
         made.segments[0].shape.clone()
     };

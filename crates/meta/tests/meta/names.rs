@@ -39,6 +39,7 @@ fn unnamed() -> CreateUnnamed {
         holder: HolderId(1),
         avoid: Vec::new(),
         meant_for: None,
+        takes_sealed: false,
     }
 }
 
@@ -298,6 +299,7 @@ impl Real {
                     exclusive: *exclusive,
                     alone: false,
                     range: None,
+                    takes_sealed: false,
                     shape: ShapeSpec { scheme: 0, k: 0, m: 0, unit_bytes: 0 },
                     new: NEW,
                     holder: HolderId(7),

@@ -79,6 +79,7 @@ fn open(path: &str, uid: u32) -> Open {
         exclusive: true,
         alone: false,
         range: None,
+        takes_sealed: false,
         shape: ShapeSpec { scheme: 0, k: 0, m: 0, unit_bytes: 0 },
         new: NewAttributes { mode: 0o640, uid, gid: 2 },
         holder: HolderId(7),

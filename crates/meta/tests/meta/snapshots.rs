@@ -214,6 +214,7 @@ impl Real {
             exclusive: false,
             alone: false,
             range: None,
+            takes_sealed: false,
             shape: OPEN_SHAPE,
             new: NEW,
             holder: HOLDER,
@@ -368,6 +369,7 @@ impl Real {
                 holder: HOLDER,
                 avoid: Vec::new(),
                 meant_for: None,
+                takes_sealed: false,
             };
             let (file, inode) = files::create_unnamed(tx, &create, None, &place, now)?;
             let link = Link {

@@ -6,7 +6,7 @@ import atexit
 import io
 import os
 import weakref
-from typing import Any, Dict, Iterator, List, Literal, Optional, Tuple, Union, overload
+from typing import Any, Dict, Iterator, List, Literal, Mapping, Optional, Tuple, Union, overload
 
 from braidfs import _layouts, _native, _names, _rates
 from braidfs._file import BufferedRandom, BufferedReader, BufferedWriter, File
@@ -36,9 +36,17 @@ class Client:
     ['hello']
     """
 
-    def __init__(self, cluster: Union[str, "os.PathLike[str]", None] = None, *, connect: bool = True):
-        """``connect=False`` leaves that to the first call."""
-        self._native = _native.Client(None if cluster is None else os.fspath(cluster))
+    def __init__(
+        self,
+        cluster: Union[str, "os.PathLike[str]", None] = None,
+        *,
+        connect: bool = True,
+        volume_keys: Optional[Mapping[str, str]] = None,
+    ):
+        """``connect=False`` leaves that to the first call. ``volume_keys`` has the key files of encrypted
+        volumes by their names; ``command:`` and a command asks a key server."""
+        self._volume_keys = dict(volume_keys or {})
+        self._native = _native.Client(None if cluster is None else os.fspath(cluster), self._volume_keys)
         if connect:
             self._native.connect(None)
         _living.add(self)
@@ -308,11 +316,11 @@ class Client:
         return f"braidfs.Client({self.cluster!r})"
 
     def __reduce__(self) -> Any:
-        return (_reconnect, (self.cluster,))
+        return (_reconnect, (self.cluster, self._volume_keys))
 
 
-def _reconnect(cluster: str) -> Client:
-    return Client(cluster, connect=False)
+def _reconnect(cluster: str, volume_keys: Optional[Mapping[str, str]] = None) -> Client:
+    return Client(cluster, connect=False, volume_keys=volume_keys)
 
 
 @atexit.register

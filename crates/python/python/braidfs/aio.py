@@ -16,7 +16,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Any, AsyncIterator, Awaitable, Callable, Dict, Generator, List, Optional, Tuple, Union
+from typing import (
+    Any,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Dict,
+    Generator,
+    List,
+    Mapping,
+    Optional,
+    Tuple,
+    Union,
+)
 
 from braidfs import _layouts, _native, _names, _rates
 from braidfs._layouts import Layout, LayoutLike
@@ -157,8 +169,13 @@ class _Opening:
 class AsyncClient:
     """A client of one cluster, found as :class:`braidfs.Client` finds it. It connects with its first call."""
 
-    def __init__(self, cluster: Union[str, "os.PathLike[str]", None] = None):
-        self._native = _native.Client(None if cluster is None else os.fspath(cluster))
+    def __init__(
+        self,
+        cluster: Union[str, "os.PathLike[str]", None] = None,
+        *,
+        volume_keys: Optional[Mapping[str, str]] = None,
+    ):
+        self._native = _native.Client(None if cluster is None else os.fspath(cluster), dict(volume_keys or {}))
 
     @property
     def cluster(self) -> str:

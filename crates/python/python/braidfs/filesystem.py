@@ -30,14 +30,20 @@ __all__ = ["BraidFile", "BraidFileSystem"]
 
 
 class BraidFileSystem(WaitingFileSystem, AsyncFileSystem):
-    """The volumes of a cluster. ``cluster`` names it, as for :class:`braidfs.Client`."""
+    """The volumes of a cluster. ``cluster`` and ``volume_keys`` are those of :class:`braidfs.Client`."""
 
     # The calls that wait are not those of the event loop's thread, but of the client: see `_waiting`.
     mirror_sync_methods = False
 
-    def __init__(self, cluster: Optional[str] = None, auto_mkdir: bool = True, **options: Any):
-        super().__init__(cluster=cluster, auto_mkdir=auto_mkdir, **options)
-        self.client = Client(cluster, connect=False)
+    def __init__(
+        self,
+        cluster: Optional[str] = None,
+        auto_mkdir: bool = True,
+        volume_keys: Optional[Dict[str, str]] = None,
+        **options: Any,
+    ):
+        super().__init__(cluster=cluster, auto_mkdir=auto_mkdir, volume_keys=volume_keys, **options)
+        self.client = Client(cluster, connect=False, volume_keys=volume_keys)
         self.auto_mkdir = auto_mkdir
 
     # What is awaited.

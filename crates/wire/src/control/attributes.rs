@@ -48,6 +48,8 @@ record! {
         changed_ns: i64,
         /// Time of creation.
         created_ns: i64,
+        /// True for a file of an encrypted volume: its size is that of its sealed bytes, as drives hold them.
+        sealed: bool,
     }
 }
 

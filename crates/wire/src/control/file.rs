@@ -204,6 +204,9 @@ record! {
         /// The place that the file is meant to get, if it is known. If there is a reservation for writing
         /// there or in a directory above, the file is made and opened under it.
         meant_for: Option<NamePlace>,
+        /// True if the asker can deal with sealed bytes: it has the volume's key, or needs none. Else a file
+        /// of an encrypted volume is refused with [`Reason::NoKey`](crate::Reason::NoKey).
+        takes_sealed: bool,
     }
 }
 
@@ -232,6 +235,10 @@ record! {
         /// file name ranges, and no two ranges have a stripe in common, each writer has an exclusive lease
         /// on its own range.
         range: Option<ByteRange>,
+        /// True if the asker can deal with sealed bytes: it has the volume's key, or needs none. Else a file
+        /// of an encrypted volume is refused with [`Reason::NoKey`](crate::Reason::NoKey). A writer
+        /// of one must be alone.
+        takes_sealed: bool,
     }
 }
 

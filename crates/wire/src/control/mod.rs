@@ -69,10 +69,10 @@ pub use layout::{Clustering, LAYOUT_XATTR, LayoutFrom, LayoutOf, LayoutReply, Se
 pub use lock::{HeldLock, Lock, LockHow, LockKind, LockState, Locked};
 pub use manager::{AddManager, EtcdPeer, ManagerAdded, RemoveManager};
 pub use names::{
-    DirectoryReply, Entry, EntryKind, LABEL_BYTES_MAX, Link, Lookup, MODE_MAX, MakeDirectory, NAME_BYTES_MAX,
-    NamePlace, PATH_BYTES_MAX, QuotaList, QuotaListReply, QuotaRemove, QuotaRow, QuotaSet, ReadDirectory,
-    Rename, RenameHow, Seen, Unlink, UnlinkOnly, VolumeCreate, VolumeList, VolumeListReply, VolumeProtect,
-    VolumeRemove, VolumeRow,
+    DirectoryReply, Entry, EntryKind, KEY_ID_BYTES_MAX, LABEL_BYTES_MAX, Link, Lookup, MODE_MAX,
+    MakeDirectory, NAME_BYTES_MAX, NamePlace, PATH_BYTES_MAX, QuotaList, QuotaListReply, QuotaRemove,
+    QuotaRow, QuotaSet, ReadDirectory, Rename, RenameHow, Seen, Unlink, UnlinkOnly, VolumeCreate, VolumeKey,
+    VolumeList, VolumeListReply, VolumeProtect, VolumeRekey, VolumeRemove, VolumeRow, WRAPPED_BYTES_MAX,
 };
 pub use relayout::{Relayout, RelayoutReply, RelayoutRow, Relayouts, RelayoutsReply};
 pub use reservation::{
@@ -332,6 +332,8 @@ message_set! {
         VolumeProtect(VolumeProtect) = 0x0298,
         /// Ask for a certificate of the cluster's CA, as a drive: Certificate.
         CertifyDrive(CertifyDrive) = 0x0299,
+        /// Wrap an encrypted volume's data key anew: Done.
+        VolumeRekey(VolumeRekey) = 0x029a,
     }
 }
 

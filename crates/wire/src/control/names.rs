@@ -16,6 +16,12 @@ pub const PATH_BYTES_MAX: usize = 4096;
 /// Maximum length of the name of a volume, drive, host or rack, in bytes.
 pub const LABEL_BYTES_MAX: usize = 255;
 
+/// Maximum length of a volume's wrapped data key, in bytes.
+pub const WRAPPED_BYTES_MAX: usize = 4096;
+
+/// Maximum length of the name of the key that a volume's data key is wrapped by, in bytes.
+pub const KEY_ID_BYTES_MAX: usize = 128;
+
 /// The permission bits of UNIX, which are the bits that a file's mode may have.
 pub const MODE_MAX: u32 = 0o7777;
 
@@ -108,6 +114,20 @@ record! {
         past_bytes: u64,
         /// The protection of its data between clients and drives.
         protection: Protection,
+        /// The key of an encrypted volume, wrapped; absent: it is not encrypted.
+        key: Option<VolumeKey>,
+    }
+}
+
+record! {
+    /// The data key of an encrypted volume, as the manager keeps it: wrapped by a key that it never sees.
+    pub struct VolumeKey {
+        /// Name of the key that the data key is wrapped by, for people: 1 to [`KEY_ID_BYTES_MAX`] bytes.
+        id: String,
+        /// The data key, wrapped: 1 to [`WRAPPED_BYTES_MAX`] bytes.
+        wrapped: Vec<u8>,
+        /// Value that follows from the data key alone and does not tell it: whoever unwraps the key compares.
+        check: [u8; 16],
     }
 }
 
@@ -135,6 +155,8 @@ record! {
         quota_bytes: u64,
         /// The protection of its data between clients and drives: `Integrity` or `Privacy`.
         protection: Protection,
+        /// The wrapped data key; absent: the volume is not encrypted.
+        key: Option<VolumeKey>,
     }
 }
 
@@ -146,6 +168,20 @@ record! {
         name: String,
         /// The protection: `Integrity` or `Privacy`.
         protection: Protection,
+    }
+}
+
+record! {
+    /// Replaces the wrapped data key of an encrypted volume by the same data key, wrapped anew. Refused with
+    /// [`Reason::NotAllowed`](crate::Reason::NotAllowed) if it is another data key, and with
+    /// [`Reason::Outdated`](crate::Reason::Outdated) if the wrapped key is not `was` any more.
+    pub struct VolumeRekey {
+        /// The volume's name.
+        name: String,
+        /// The wrapped data key as it was.
+        was: Vec<u8>,
+        /// The data key, wrapped anew.
+        key: VolumeKey,
     }
 }
 

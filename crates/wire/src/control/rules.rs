@@ -66,6 +66,7 @@ impl ControlRequest {
             R::VolumeCreate(_) => CLIENT.once(),
             R::VolumeRemove(_) => CLIENT.once(),
             R::VolumeProtect(_) => CLIENT.once(),
+            R::VolumeRekey(_) => CLIENT.once(),
             R::VolumeList(_) => CLIENT,
             R::QuotaSet(_) => CLIENT.once(),
             R::QuotaRemove(_) => CLIENT.once(),

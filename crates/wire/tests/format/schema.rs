@@ -77,6 +77,7 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         data::DriveCounts,
         control::ShapeSpec,
         control::VolumeRow,
+        control::VolumeKey,
         control::QuotaRow,
         control::KeyTurn,
         control::VolumeKeysRow,

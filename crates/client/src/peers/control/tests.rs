@@ -256,6 +256,7 @@ async fn what_may_wait_goes_in_a_batch_even_alone() {
         holder: HolderId(77),
         avoid: Vec::new(),
         meant_for: None,
+        takes_sealed: false,
         new: crate::naming::attributes::usual_file(),
     };
     let refused = control.call("f", &create.into()).await.unwrap_err();

@@ -100,6 +100,8 @@ pub struct InodeRecord {
     pub clustering: Option<Clustering>,
     /// Of a file: number of its cluster, whose files are placed near each other; 0: it has none.
     pub cluster: u64,
+    /// True for a file of an encrypted volume: drives hold sealed bytes, and the size is theirs.
+    pub sealed: bool,
     /// Snapshots above this number see the record as it is, but for the file's bytes. Set by
     /// [`Tx::set_inode`](crate::records::tx::Tx::set_inode) alone.
     pub epoch: u32,
@@ -193,6 +195,7 @@ impl InodeRecord {
             modified_ns: self.times.modified_ns,
             changed_ns: self.times.changed_ns,
             created_ns: ns(self.created_ms),
+            sealed: self.sealed,
         }
     }
 
@@ -242,7 +245,9 @@ impl InodeRecord {
 
     /// The record as a snapshot keeps it: what users see, without the bytes.
     pub fn seen(&self) -> InodeRecord {
-        let InodeRecord { size, times, mode, uid, gid, more_links, device, xattr_bytes, kind, .. } = *self;
+        let InodeRecord {
+            size, times, mode, uid, gid, more_links, device, xattr_bytes, kind, sealed, ..
+        } = *self;
         let target = self.target.clone();
         let layout = self.layout.clone();
         let blank = directory_record(self.volume, self.parent, self.name.clone(), self.created_ms);
@@ -258,6 +263,7 @@ impl InodeRecord {
             target,
             xattr_bytes,
             layout,
+            sealed,
             ..blank
         }
     }
@@ -433,6 +439,7 @@ pub fn directory_record(volume: VolumeId, parent: FileId, name: Vec<u8>, now_ms:
         layout: None,
         clustering: None,
         cluster: 0,
+        sealed: false,
         epoch: 0,
         bytes_epoch: 0,
         moved: 0,

@@ -47,7 +47,8 @@ mod bit {
     pub(super) const CLUSTERING: u32 = 1 << 26;
     pub(super) const CLUSTER: u32 = 1 << 27;
     pub(super) const TOKEN: u32 = 1 << 28;
-    pub(super) const ALL: u32 = (1 << 29) - 1;
+    pub(super) const SEALED: u32 = 1 << 29;
+    pub(super) const ALL: u32 = (1 << 30) - 1;
 }
 
 /// Bits of a segment: which optional fields follow.
@@ -100,6 +101,7 @@ pub fn encode(file: FileId, inode: &InodeRecord, seats: &[u32]) -> Vec<u8> {
         (bit::CLUSTERING, inode.clustering.is_some()),
         (bit::CLUSTER, inode.cluster != 0),
         (bit::TOKEN, inode.token != TokenId::NONE),
+        (bit::SEALED, inode.sealed),
     ];
     let all = bits.iter().filter(|(_, set)| *set).fold(0, |all, (bit, _)| all | bit);
     compact::put(&mut out, u64::from(all));
@@ -255,6 +257,7 @@ pub fn decode(
         clustering,
         cluster,
         token: TokenId(token),
+        sealed: has(bit::SEALED),
         segments,
         ..inode
     };

@@ -61,6 +61,9 @@ pub const PARTS: u8 = b'y';
 pub const DRIVE_KEY: u8 = b'j';
 /// Volume to [`VolumeKeysRecord`](super::VolumeKeysRecord): its working keys; absent: never turned.
 pub const VOLUME_KEYS: u8 = b'w';
+/// Volume to the [`VolumeKey`](braid_wire::control::VolumeKey) by which its files are sealed; absent: they
+/// are not sealed.
+pub const VOLUME_SEAL: u8 = b'J';
 /// Client to [`ShutOutRecord`](super::ShutOutRecord): the client was shut out.
 pub const SHUT_OUT: u8 = b'X';
 /// Token number to [`TokenRecord`](super::TokenRecord).
