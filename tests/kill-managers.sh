@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Rounds of copy-and-compare on a cluster with three managers and the etcd that Braid runs for them, in which
 # processes are killed with SIGKILL or stopped with SIGSTOP at a random moment: a manager, its etcd alone, a
-# whole host with its drives, two managers, all three, everything (as by a power cut), a drive, a client. Files
-# and a tree are copied meanwhile, and names are made, moved and removed. What was killed is started again by
-# the command that starts it always, and nobody helps otherwise. Then what was acknowledged is compared: a copy
-# that exited 0 must be there whole, one that did not must have left the old file or the new one, and each name
-# must be where the last acknowledged change has put it.
+# whole host with its drives, two managers, all three, everything (as by a power cut), a drive, a client.
+# Files and a tree are copied meanwhile, and names are made, moved and removed. What was killed is started
+# again by the command that starts it always, and nobody helps otherwise. Then what was acknowledged is
+# compared: a copy that exited 0 must be there whole, one that did not must have left the old file or the new
+# one, and each name must be where the last acknowledged change has put it.
 #
 # Three hosts are three addresses of this machine, with a manager and two drives each.
 #
@@ -64,14 +64,14 @@ manager() { # HOST [WORDS...]: serves the host's manager
 }
 drive() { # NAME
   local host=${1:1:1}
-  "$braid" drive serve --dir "$work/$1" --name "$1" --host "host-$host" --no-calibration --listen "$net.$host:0" \
-    --manager "$net.1:7400,$net.2:7400,$net.3:7400" --token-file "$work/m1/join.token" \
-    >/dev/null 2>>"$work/$1.log" </dev/null &
+  "$braid" drive serve --dir "$work/$1" --name "$1" --host "host-$host" --no-calibration \
+    --listen "$net.$host:0" --manager "$net.1:7400,$net.2:7400,$net.3:7400" \
+    --token-file "$work/m1/join.token" >/dev/null 2>>"$work/$1.log" </dev/null &
   pid[$1]=$!
 }
 start() { case $1 in m*) manager "${1:1}" ;; *) drive "$1" ;; esac; }
 etcd_of() { etcd[$1]=$(pgrep -P "${pid[m$1]}" -x etcd) || unset "etcd[$1]"; }
-strike() { # SIGNAL NAME...: a manager (mH) with its etcd, an etcd alone (eH), a manager alone (oH), or a drive
+strike() { # SIGNAL NAME...: a manager with its etcd (mH), without it (oH), its etcd alone (eH), or a drive
   local signal=$1 all=() name; shift
   for name in "$@"; do
     case $name in
@@ -89,7 +89,8 @@ strike() { # SIGNAL NAME...: a manager (mH) with its etcd, an etcd alone (eH), a
 }
 leader() { # the manager that said last that it leads
   local found
-  found=$(grep -H 'the manager leads' "$work"/m?.log | sed 's/^.*\/m\(.\)\.log:/\1 /' | sort -k2,2 | tail -n 1)
+  found=$(grep -H 'the manager leads' "$work"/m?.log | sed 's/^.*\/m\(.\)\.log:/\1 /' | sort -k2,2)
+  found=${found##*$'\n'}
   echo "${found:0:1}"
 }
 
@@ -101,7 +102,8 @@ counts() { # NUMBER PATTERN WORDS...: the JSON of a command has the pattern so o
 settled() { # all of it runs and nothing is stale
   wait_for 120 "three healthy members" counts 3 '"healthy": *true' cluster ls
   wait_for 120 "six drives" counts 6 '"state": *"up"' drive ls
-  timeout 180 "$braid" heal --watch >"$work/heal.out" 2>&1 || lost "it does not heal: $(tail -n 2 "$work/heal.out")"
+  timeout 180 "$braid" heal --watch >"$work/heal.out" 2>&1 ||
+    lost "it does not heal: $(tail -n 2 "$work/heal.out")"
 }
 # The hash of a file's bytes in the cluster; "none" if there is no such file.
 stored() {
@@ -114,9 +116,9 @@ stored() {
   esac
 }
 
-# Names. Worker 0 has files, worker 1 directories, four each: each is made, moved and removed in turn. The file
-# places/THING has the places where a thing may be: one, or two after a change whose answer is not known, with
-# which the worker leaves it alone until that was looked up.
+# Names. Worker 0 has files, worker 1 directories, four each: each is made, moved and removed in turn. The
+# file places/THING has the places where a thing may be: one, or two after a change whose answer is not known,
+# with which the worker leaves it alone until that was looked up.
 things=8
 worker() { # NUMBER SEED
   local n=0 thing places place to code
@@ -244,7 +246,8 @@ for ((round = 1; round <= rounds; round++)); do
   copy $source "$name" $pause & jobs[copy]=$!
   for n in 0 1; do worker $n "${seeds[n]}" & jobs[worker-$n]=$!; done
   if [ $with_tree = 1 ]; then
-    timeout 180 "$braid" cp -r --json "$work/tree" "braid://main/trees/$round" >"$work/tree.json" 2>"$work/tree.err" &
+    timeout 180 "$braid" cp -r --json "$work/tree" "braid://main/trees/$round" \
+      >"$work/tree.json" 2>"$work/tree.err" &
     jobs[tree]=$!
     if [ -n "$tree" ]; then
       timeout 180 "$braid" rm -r "braid://main/trees/$tree" >/dev/null 2>"$work/rm.err" & jobs[rm]=$!
@@ -265,7 +268,7 @@ for ((round = 1; round <= rounds; round++)); do
       away=$again
     done
   fi
-  echo "$(date +%T) round $round: $signal ${struck[*]} ($kind), $times times, again after $again ms" >>"$work/rounds"
+  echo "$(date +%T) round $round: $signal ${struck[*]} ($kind), $times times" >>"$work/rounds"
   done_to[$kind]=$((${done_to[$kind]:-0} + 1))
 
   declare -A code=()
@@ -282,6 +285,8 @@ for ((round = 1; round <= rounds; round++)); do
   for n in 0 1; do wait "${jobs[worker-$n]}" || true; unset "jobs[worker-$n]"; done
   for p in "${!pid[@]}"; do kill -0 "${pid[$p]}" 2>/dev/null || lost "$p has ended by itself ($kind)"; done
 
+  # A command fails at once while no manager has a socket yet.
+  [ -n "$goes_on" ] || wait_for 120 "an answer" timeout 60 "$braid" ls braid://main
   now=$(stored "$name")
   if [ "${code[copy]}" = 0 ]; then
     [ "$now" = "${hash[source]}" ] || lost "$name was acknowledged and is not there: $now ($kind)"
@@ -297,13 +302,16 @@ for ((round = 1; round <= rounds; round++)); do
   if [ $with_tree = 1 ]; then
     rm -rf "$work/back"; mkdir "$work/back"
     timeout 180 "$braid" cp -qr braid://main/trees "$work/back" 2>"$work/err" || lost "trees: $(<"$work/err")"
-    [ "${code[rm]:-1}" != 0 ] || [ ! -e "$work/back/trees/$tree" ] || lost "the removed tree $tree is there ($kind)"
+    [ "${code[rm]:-1}" != 0 ] || [ ! -e "$work/back/trees/$tree" ] ||
+      lost "the removed tree $tree is there ($kind)"
     copied=$work/back/trees/$round
-    [ "${code[tree]}" != 0 ] || diff -r "$work/tree" "$copied" >/dev/null || lost "a tree lacks something ($kind)"
+    [ "${code[tree]}" != 0 ] || diff -r "$work/tree" "$copied" >/dev/null ||
+      lost "a tree lacks something ($kind)"
     for f in $(grep -oE '"target": *"[^"]*/f[0-9]+"' "$work/tree.json" | grep -oE 'f[0-9]+'); do
       cmp -s "$work/tree/$f" "$copied/$f" || lost "$f of a tree was acknowledged and differs ($kind)"
     done
-    [ "${code[rm]:-0}" = 0 ] || timeout 180 "$braid" rm -rf "braid://main/trees/$tree" || lost "the tree $tree stays"
+    [ "${code[rm]:-0}" = 0 ] || timeout 180 "$braid" rm -rf "braid://main/trees/$tree" ||
+      lost "the tree $tree stays"
     tree=$round
     if [ "${code[tree]}" != 0 ]; then
       timeout 180 "$braid" rm -rf "braid://main/trees/$tree" || lost "the tree $tree stays"
@@ -322,8 +330,9 @@ for name in "${!held[@]}"; do
   [ "$now" = "${held[$name]}" ] || lost "$name was lost: $now"
 done
 for ((thing = 0; thing < things; thing += 2)); do content $thing; done
-timeout 300 "$braid" check --all braid://main >"$work/check.out" 2>&1 || lost "check: $(tail -n 3 "$work/check.out")"
+timeout 300 "$braid" check --all braid://main >"$work/check.out" 2>&1 ||
+  lost "check: $(tail -n 3 "$work/check.out")"
 counted=$(for k in "${!done_to[@]}"; do printf ' %s %s' "$k" "${done_to[$k]}"; done)
-echo "kill-managers: $rounds rounds, $((SECONDS - begun)) s; $acknowledged copies and $(wc -l <"$work/changes") names" \
-  "acknowledged, nothing lost; struck:$counted"
+echo "kill-managers: $rounds rounds, $((SECONDS - begun)) s; $acknowledged copies and" \
+  "$(wc -l <"$work/changes") names acknowledged, nothing lost; struck:$counted"
 [ $failed = 0 ] || { echo "kill-managers: $failed copies failed although they could have gone on"; exit 1; }
