@@ -5,7 +5,7 @@ export RUST_BACKTRACE ?= 1
 # Where cargo puts what it builds.
 TARGET_DIR = $(shell $(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
 
-.PHONY: lab posix posix-suites mount-trees mount-files mount-soak mount-fsx mount-peers setup-mount andrew demo test quick python wheel cases setup setup-etcd setup-python setup-full store-full store-model index-memory many-files build format lint docs units fuzz-smoke kill-loop rounds three-hosts three-managers upgrade send-ways perf soak clean
+.PHONY: lab posix posix-suites mount-trees mount-files mount-soak mount-fsx mount-peers setup-mount andrew demo test quick python wheel cases setup setup-etcd setup-python setup-full store-full store-model index-memory many-files build format lint docs units fuzz-smoke kill-loop kill-managers rounds three-hosts three-managers upgrade send-ways perf soak clean
 
 ## A whole cluster on this machine: files in and out, a drive killed, read degraded, rebuilt, compared.
 demo: build
@@ -89,7 +89,7 @@ fuzz-smoke:
 ## By hand, for some hours, as root: what the other tests do for a short time, with a line for each:
 ## SEEDS=0..2000 of the torture, with programs on mounts and without, each mutant, the store's faults and
 ## model, rounds of killed processes, and mounts under a mixed load and fsx.
-soak: setup posix-suites build
+soak: setup setup-etcd posix-suites build
 	SEEDS=$(or $(SEEDS),0..2000) BRAID="$(TARGET_DIR)/release/braid" FSX="$(TARGET_DIR)/posix/bin/fsx" \
 	tools/soak.sh $(CARGO)
 
@@ -101,6 +101,11 @@ cases: wheel
 ## By hand: rounds of copy-and-compare while processes are killed; ROUNDS=200.
 kill-loop: build
 	tests/kill-loop.sh $(or $(ROUNDS),200)
+
+## By hand: the same with three managers and their etcd, of which one, two or all are killed or stopped, with
+## drives or without; ROUNDS=500 takes an hour. SEED repeats a sequence.
+kill-managers: build setup-etcd
+	tests/kill-managers.sh $(or $(ROUNDS),500) $(SEED)
 
 ## By hand: rounds of SIGKILL and SIGSTOP (writers, drives, manager) under eight writers of one file;
 ## ROUNDS=1000 takes a quarter of an hour.

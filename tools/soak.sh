@@ -34,6 +34,7 @@ run store-model 'test result' env BRAID_STORE_MODEL_SECONDS=600 \
 run rounds 'test result' env BRAID_ROUNDS=1000 BRAID_ROUNDS_SEED="${SEED:-1}" \
     "$cargo" test --locked -p braid-cli --test e2e rounds::no_
 run kill-loop '.' tests/kill-loop.sh 200
+run kill-managers '.' tests/kill-managers.sh 100
 run mount-soak '.' tests/mount-soak.sh "$BRAID" 15
 run mount-fsx '.' tests/mount-fsx.sh "$BRAID" "$FSX" 200000 "$RANDOM"
 test "$ran" -gt 0 || { echo "soak.sh: no test has one of these names:$wanted" >&2; exit 2; }
