@@ -2,7 +2,8 @@
 # "Upgrade one process at a time" of docs/operations.md, with two builds. A manager and four
 # drives of the OLD build hold files. Each process in turn is stopped and started as of the NEW build, while
 # clients of both builds write and read all the time, in an encrypted volume too. Then each goes back to the
-# OLD one, unless the new build's state refuses it with words. No request may fail, and every file must compare.
+# OLD one, unless the new build's state refuses it with words. No request may fail, and every file must
+# compare.
 #
 # usage: tests/upgrade.sh OLD_BRAID NEW_BRAID      exit 0 only if all of it held
 set -euo pipefail

@@ -501,8 +501,8 @@ async fn a_restart_keeps_names_tokens_and_time_and_raises_the_term() {
     client.opened(open("kept", Access::Write, false)).await;
 }
 
-/// The manager that leads next has a clock that is an hour ahead of the former one's; the one after it has one
-/// that is an hour behind.
+/// The manager that leads next has a clock that is an hour ahead of the former one's; the one after it has
+/// one that is an hour behind.
 #[tokio::test]
 async fn an_hour_between_the_clocks_of_two_managers_ends_no_lease_and_time_goes_on() {
     const HOUR_MS: u64 = 3_600_000;
