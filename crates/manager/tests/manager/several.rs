@@ -190,6 +190,37 @@ async fn after_a_power_loss_of_all_what_was_acknowledged_is_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn without_a_majority_of_etcd_all_say_so_and_go_on_when_it_is_back() {
+    let mut etcd = Etcd::start(3);
+    let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let mut nodes = Vec::new();
+    for dir in &dirs {
+        nodes.push(Node::start(&etcd, dir.path()).await);
+    }
+    let at = leader(&nodes).await;
+    let mut client = Client::connect(&nodes[at].ready).await;
+    let token = make(&mut client, &nodes[at].ready, 100, spec("before")).await;
+    etcd.kill(0);
+    etcd.kill(1);
+    for node in &nodes {
+        eventually("it says what to do", || async {
+            let refusal = node.refuses().await;
+            refusal.is_some_and(|refusal| {
+                refusal.reason == Reason::NotLeading && refusal.detail.contains("most of its members run")
+            })
+        })
+        .await;
+    }
+    etcd.run(0);
+    etcd.run(1);
+    let at = leader(&nodes).await;
+    let ready = Ready { client_token: token, ..nodes[at].ready.clone() };
+    Client::connect(&ready).await;
+    let mut client = Client::connect(&nodes[at].ready).await;
+    make(&mut client, &nodes[at].ready, 101, spec("after")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_directory_is_not_taken_for_one_of_the_other_kind() {
     let etcd = Etcd::start(1);
     let dir = tempfile::tempdir().unwrap();
