@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # "Upgrade one process at a time" of docs/operations.md, with two builds. A manager and four
 # drives of the OLD build hold files. Each process in turn is stopped and started as of the NEW build, while
-# clients of both builds write and read all the time. Then each goes back to the OLD one, unless the new
-# build's state refuses it with words. No request may fail, and every file must compare.
+# clients of both builds write and read all the time, in an encrypted volume too. Then each goes back to the
+# OLD one, unless the new build's state refuses it with words. No request may fail, and every file must
+# compare.
 #
 # usage: tests/upgrade.sh OLD_BRAID NEW_BRAID      exit 0 only if all of it held
 set -euo pipefail
@@ -49,21 +50,40 @@ stop() { # NAME: as a service manager does
 }
 up_is() { [ "$("$new" drive ls --json | grep -o '"state": *"up"' | wc -l)" = "$1" ]; }
 up_is_or_ended() { ! kill -0 "${pid[manager]}" 2>/dev/null || up_is 4; }
-is_whole() { "$new" check --all braid://main; }
+is_whole() { "$new" check --all braid://main && "$new" check --all braid://secret; }
 
+# Runs a command, again if no manager ran at the moment when it began: programs say so at once, and begin
+# nothing. All else that fails is a failure.
+begun() { # NAME COMMAND...
+  local name=$1; shift
+  until "$@" 2>"$work/$name.now"; do
+    if ! grep -q "nothing listens there" "$work/$name.now"; then
+      cat "$work/$name.now" >>"$work/$name.said"
+      return 1
+    fi
+    sleep 0.1
+  done
+}
 # Writes, reads and compares as one build's client, until it is enough; each failure is a line.
 client() { # BRAID NAME
-  local n=0
+  local n=0 volume
   while [ ! -e "$work/enough" ]; do
     n=$((n + 1))
-    "$1" cp --force "$work/data" "braid://main/$2-$((n % 5))" 2>>"$work/$2.failed" || echo "write $n" >>"$work/$2.failed"
-    "$1" cp "braid://main/$2-$((n % 5))" - 2>>"$work/$2.failed" | cmp -s - "$work/data" || echo "read $n" >>"$work/$2.failed"
+    for volume in main secret; do
+      begun "$2" "$1" cp "$work/data" "braid://$volume/$2-$((n % 5))" >/dev/null ||
+        echo "write $n in $volume" >>"$work/$2.failed"
+      begun "$2" "$1" cp "braid://$volume/$2-$((n % 5))" - | cmp -s - "$work/data" ||
+        echo "read $n in $volume" >>"$work/$2.failed"
+    done
     echo "$n" >"$work/$2.rounds"
   done
 }
 are_well() {
   for name in old new; do
-    [ ! -s "$work/$name.failed" ] || { cat "$work/$name.failed" >&2; fail "a client of the $name build failed $1"; }
+    [ ! -s "$work/$name.failed" ] || {
+      tail -n 5 "$work/$name.said" "$work/$name.failed" >&2
+      fail "a client of the $name build failed $1"
+    }
   done
 }
 turn() { # BRAID WORD: all processes, one after another
@@ -94,6 +114,9 @@ export BRAID_CLUSTER="$work/manager/cluster.toml"
 for name in b1 b2 b3 b4; do drive "$old" "$name"; done
 wait_for 30 "four drives" up_is 4
 "$old" volume create main --scheme raid5 --unit 64K
+head -c 32 /dev/urandom >"$work/volume.key"
+export BRAID_VOLUME_KEYS="secret=$work/volume.key"
+"$old" volume create secret --scheme raid5 --unit 64K --encrypt --key-file "$work/volume.key"
 "$old" cp "$work/data" braid://main/first
 client "$old" old &
 loops+=($!)
@@ -115,6 +138,6 @@ fi
 touch "$work/enough"
 wait "${loops[@]}"
 are_well "at the end"
-"$new" check --all braid://main
+is_whole
 echo "upgrade: no request failed in $(cat "$work/old.rounds") rounds of the old build's client and" \
   "$(cat "$work/new.rounds") of the new one's; every file compared"

@@ -292,6 +292,10 @@ mod tests {
         let authority = Authority::make(&Key::new([7; 32]));
         let hosts = ["10.77.0.1".to_owned(), "a.example".to_owned()];
         let der = |of| etcd_params(of, &hosts, 1_000_000_000).unwrap();
+        // etcd compares times as they are, and hosts' clocks may be an hour apart.
+        let made = date_time_ymd(1970, 1, 1) + Duration::from_secs(1_000_000_000);
+        let hour = Duration::from_secs(3600);
+        assert!(EtcdUse::ALL.iter().all(|of| der(*of).not_before + hour < made));
         assert_eq!(der(EtcdUse::Client).subject_alt_names.len(), 0);
         assert_eq!(der(EtcdUse::Server).subject_alt_names.len(), 2);
         assert_eq!(der(EtcdUse::Server).extended_key_usages, [ExtendedKeyUsagePurpose::ServerAuth]);

@@ -15,10 +15,10 @@ pub(crate) enum Keys {
         braid key rotate braid://media\n  braid key rotate --all\n  braid key rotate --drive drive-3 --now"
     )]
     Rotate(KeyRotate),
-    /// End what a file's users, or a client, were allowed
+    /// End what a file's users, a client, or a drive were allowed
     #[command(
-        after_help = "A file's users lose their leases, and open it again if they may. A client that is named is shut out: its leases and locks end, and it gets nothing more; its number is in braid key ls. Other clients go on.\n\nExamples:\n  \
-        braid key revoke braid://media/a.mkv\n  braid key revoke --client 11529215046068469760"
+        after_help = "A file's users lose their leases, and open it again if they may. A client that is named is shut out: its leases and locks end, and it gets nothing more; its number is in braid key ls. Other clients go on. A drive that was stolen is nobody any more: its key ends at once, and the keys of all volumes are turned, so that nothing that it has been given counts. Then give its columns to another drive (braid drive replace), or, if it came back, let it join anew (braid key rejoin).\n\nExamples:\n  \
+        braid key revoke braid://media/a.mkv\n  braid key revoke --client 11529215046068469760\n  braid key revoke --drive drive-3"
     )]
     Revoke(KeyRevoke),
     /// Let a drive join anew, once
@@ -50,9 +50,12 @@ pub(crate) struct KeyRotate {
 #[derive(Debug, Args)]
 pub(crate) struct KeyRevoke {
     /// Files whose capabilities end
-    #[arg(value_name = "braid://VOLUME/FILE", required_unless_present = "client", conflicts_with = "client")]
+    #[arg(value_name = "braid://VOLUME/FILE", required_unless_present_any = ["client", "drive"], conflicts_with_all = ["client", "drive"])]
     pub(crate) files: Vec<OsString>,
     /// Shut this client out, by its number
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", conflicts_with = "drive")]
     pub(crate) client: Option<u64>,
+    /// End the key of this drive, which was stolen
+    #[arg(long, value_name = "DRIVE")]
+    pub(crate) drive: Option<String>,
 }

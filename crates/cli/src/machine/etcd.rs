@@ -30,6 +30,7 @@ use std::time::Duration;
 use braid_manager::EtcdConfig;
 use braid_manager::own_etcd::{AuthorityRecord, OwnEtcd, authority_of_text, authority_text, calls};
 use braid_transport::Authority;
+use braid_wire::token::{Pin, pin_of};
 use tokio::time::{Instant, sleep};
 
 use crate::machine::cluster_dir::{CLUSTER_FILE, ClusterFile, replace_file, write_cluster_file};
@@ -40,12 +41,17 @@ use supervise::Supervisor;
 
 /// File of the cluster's certificate authority.
 const AUTHORITY_FILE: &str = "authority.toml";
+/// Beginning of its name, and of the one that it has while it is written.
+const AUTHORITY_BEGIN: &str = "authority.";
 /// The beginning of the keys of the managers' state.
 const PREFIX: &str = "/braid/";
 /// File that is locked while etcd runs for a manager of the directory.
 const LOCK: &str = "etcd.lock";
 /// Interval between two looks whether etcd answers.
 const POLL: Duration = Duration::from_millis(200);
+/// Time after which a host that joins is taken not to be a member, if no other member knows it: one of them
+/// may be a little behind.
+const ABSENT_MAX: Duration = Duration::from_secs(10);
 /// Interval between two lines of a wait.
 const SAY_EVERY: Duration = Duration::from_secs(10);
 /// Interval at which it is looked whether a restored state is marked as such.
@@ -108,7 +114,21 @@ impl Host {
         Host { dir: dir.to_owned(), member, authority, restored }
     }
 
-    /// Refuses a directory that holds anything.
+    /// The host of a join that was cut short in this directory, if it is the one of this manager and of the
+    /// cluster whose CA has this hash; `None`: there is none, or it was completed.
+    pub(crate) fn begun(dir: &Path, name: &str, pin: Pin) -> Result<Option<Host>, Failure> {
+        let is_begun = |host: &Host| {
+            let member = &host.member;
+            member.joined
+                && !member.started
+                && member.name == name
+                && pin_of(&host.authority.certificate) == pin
+        };
+        Ok(Host::of(dir)?.filter(is_begun))
+    }
+
+    /// Refuses a directory that holds anything, but for what a first start leaves that was cut short before
+    /// the directory was whole.
     pub(crate) fn check_new(dir: &Path) -> Result<(), Failure> {
         let what = || format!("make {} the directory of a manager", dir.display());
         if dir.join(MEMBER_FILE).exists() {
@@ -116,8 +136,15 @@ impl Host {
             return Err(Failure::new(Exit::Conflict, what(), why)
                 .remedy(format!("start it: braid manager serve --dir {}", dir.display())));
         }
+        // The file itself, or the one that was to become it.
+        let is_left = |entry: std::io::Result<fs::DirEntry>| {
+            entry.map(|entry| entry.file_name().to_string_lossy().starts_with(AUTHORITY_BEGIN))
+        };
         let is_empty = match fs::read_dir(dir) {
-            Ok(mut entries) => entries.next().is_none(),
+            Ok(entries) => {
+                let left: std::io::Result<Vec<bool>> = entries.map(is_left).collect();
+                left.doing(what)?.into_iter().all(|is_left| is_left)
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
             Err(error) => return Err(error).doing(what),
         };
@@ -157,12 +184,42 @@ impl Host {
 
     /// Starts etcd, which runs until the supervisor is stopped or dropped.
     pub(crate) fn start(&self) -> Result<Running, Failure> {
+        self.check_data()?;
         let program = binary::find(self.member.program.as_deref())?;
         let lock = lock(&self.dir)?;
         make_private(&self.dir.join("etcd"))?;
         self.write_certificates()?;
         let flags = self.member.flags(&self.dir);
         Ok(Running { supervisor: Supervisor::start(program, flags), _lock: lock })
+    }
+
+    /// Refuses to start an etcd that has lost its data: the others count on what it had promised them, and
+    /// an empty one in its place would undo what a majority had agreed on.
+    fn check_data(&self) -> Result<(), Failure> {
+        if !self.member.started || self.dir.join("etcd").join("member").exists() {
+            return Ok(());
+        }
+        let name = &self.member.name;
+        let remedy = match self.member.others().next() {
+            Some(_) => format!(
+                "on another manager's host: braid manager replace {name}; then join with an empty directory, by the command that \
+                 this prints"
+            ),
+            None => {
+                "begin anew from a snapshot, with an empty directory: braid cluster restore FILE".to_owned()
+            }
+        };
+        let what = format!("start the etcd of {}", self.dir.display());
+        Err(Failure::new(Exit::Failed, what, "its data is gone: etcd/member is not there").remedy(remedy))
+    }
+
+    /// Puts on record that its etcd has answered here.
+    pub(crate) fn has_started(&mut self) -> Result<(), Failure> {
+        if self.member.started {
+            return Ok(());
+        }
+        self.member.started = true;
+        self.member.write(&self.dir)
     }
 
     /// Makes the certificates of etcd on this host.
@@ -201,9 +258,19 @@ impl Host {
     pub(crate) async fn until_votes(&self, bound: Duration) -> Result<(), Failure> {
         let end = Instant::now() + bound;
         let others = calls::Access { endpoints: self.member.other_endpoints(), ..self.access() };
+        let mut seen = Instant::now();
         loop {
             let members = calls::list(&others).await;
             let name = &self.member.name;
+            let peer = self.member.peer();
+            if !matches!(&members, Ok(members) if members.iter().all(|it| it.peer != peer)) {
+                seen = Instant::now();
+            } else if seen.elapsed() > ABSENT_MAX {
+                let why =
+                    "its etcd is none of the members any more: it was taken out, as it did not start in time";
+                return Err(Failure::new(Exit::Timeout, "join the managers", why)
+                    .remedy("remove its directory, and join again with the same token"));
+            }
             match &members {
                 Ok(members) if members.iter().any(|it| &it.name == name && !it.learns) => return Ok(()),
                 _ if Instant::now() < end => {}

@@ -64,6 +64,7 @@ pub(crate) async fn init(asked: ClusterInit) -> Result<(), Failure> {
             return Err(Failure::usage("begin a cluster", "neither --hosts nor --listen is given"));
         }
     };
+    Host::check_new(&asked.host.dir)?;
     let Prepared { serve, told, member } = prepare(asked.host, listen).await?;
     let dir = serve.dir.clone();
     let others: Vec<String> = asked.hosts.into_iter().skip(1).collect();
@@ -85,7 +86,18 @@ pub(crate) async fn init(asked: ClusterInit) -> Result<(), Failure> {
 pub(crate) async fn join(asked: ClusterJoin) -> Result<(), Failure> {
     let what = || format!("join the managers of {}", asked.manager);
     let token = token(asked.token.as_deref(), asked.token_file.as_deref())?;
+    let name = asked.host.advertise.as_ref().unwrap_or(&asked.listen);
+    let begun = Host::begun(&asked.host.dir, name, token.pin)?;
+    if begun.is_none() {
+        Host::check_new(&asked.host.dir)?;
+    }
     let Prepared { serve, told, mut member } = prepare(asked.host, asked.listen).await?;
+    if let Some(mut host) = begun {
+        // A join that was cut short goes on: the others know of it.
+        host.member.program = member.program;
+        return with_etcd(serve, &told, host, Patience::First(FIRST), async |_: &Ready, _: &str| Ok(()))
+            .await;
+    }
     let added = ask(&asked.manager, &token, &member).await?;
     let authority = AuthorityRecord { key: added.authority, certificate: added.certificate };
     let is_right = pin_of(&authority.certificate) == token.pin
@@ -109,6 +121,7 @@ pub(crate) async fn restore(asked: ClusterRestore) -> Result<(), Failure> {
     }
     let what = || format!("restore {}", snapshot.display());
     check_snapshot(&snapshot)?;
+    Host::check_new(&asked.host.dir)?;
     let Prepared { serve, told, mut member } = prepare(asked.host, asked.listen).await?;
     let program = binary::restorer()?;
     member.restored = true;
@@ -155,6 +168,7 @@ pub(crate) async fn restore(asked: ClusterRestore) -> Result<(), Failure> {
 async fn restore_backup(backup: &Path, asked: Hosting, listen: String) -> Result<(), Failure> {
     let what = || format!("restore {}", backup.display());
     let unpacked = Unpacked::of(backup)?;
+    Host::check_new(&asked.dir)?;
     let Prepared { serve, told, member } = prepare(asked, listen).await?;
     let found = authority(Arc::clone(&unpacked.kv));
     let found = found.map_err(|refusal| Failure::new(Exit::Failed, what(), refusal.detail))?;
@@ -189,7 +203,6 @@ struct Prepared {
 /// Checks all that can be checked before anything is made.
 async fn prepare(asked: Hosting, listen: String) -> Result<Prepared, Failure> {
     address::check(&listen, asked.advertise.as_deref()).await?;
-    Host::check_new(&asked.dir)?;
     binary::find(asked.etcd.as_deref())?;
     let bind = resolved(host_of(&listen))?;
     let name = asked.advertise.clone().unwrap_or_else(|| listen.clone());
@@ -215,6 +228,7 @@ async fn prepare(asked: Hosting, listen: String) -> Result<Prepared, Failure> {
         port,
         joined: false,
         restored: false,
+        started: false,
         program: asked.etcd,
         members: Vec::new(),
     };

@@ -59,7 +59,8 @@ pub(crate) async fn with_etcd(
         started = starting => started.map(|()| true),
         _ = &mut stopped => Ok(false),
     };
-    let ended = match started {
+    let noted = |serves: bool| if serves { host.has_started().map(|()| true) } else { Ok(false) };
+    let ended = match started.and_then(noted) {
         Ok(true) => {
             let mut config = config_of(&serve);
             config.advertise = Some(host.member.name.clone());

@@ -144,6 +144,9 @@ async fn revoke(client: &Client, asked: args::KeyRevoke) -> Result<(), Failure> 
     if let Some(number) = asked.client {
         return Ok(client.revoke_client(ClientId(number)).await?);
     }
+    if let Some(drive) = &asked.drive {
+        return Ok(client.rotate_keys(KeyTurning::Revoke, drive, true).await?);
+    }
     for file in &asked.files {
         client.revoke_file(&remote(file)?).await?;
     }

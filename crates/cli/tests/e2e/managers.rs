@@ -376,6 +376,55 @@ fn an_etcd_that_is_out_of_space_takes_changes_again() {
 }
 
 #[test]
+fn a_join_that_was_killed_goes_on_and_an_etcd_that_lost_its_data_does_not() {
+    use std::os::unix::fs::PermissionsExt;
+    if !has_etcd() {
+        return;
+    }
+    let place = Cluster::nowhere();
+    let a = init(&place);
+    let mut b = Host::new(&place, "b", "127.0.0.2");
+    let token = token(&a, "b");
+    // It is killed when the others know of it, and its etcd has not begun.
+    let idle = place.file("idle-etcd");
+    let script = "#!/bin/sh\n[ \"$1\" = --version ] && exec etcd --version\nexec sleep 600\n";
+    fs::write(&idle, script).expect("written");
+    fs::set_permissions(&idle, fs::Permissions::from_mode(0o700)).expect("set");
+    let mut command = b.command(&["join", &token, "--manager", &a.address()]);
+    command.arg("--etcd").arg(&idle);
+    b.start(command);
+    until("the others know of it", || b.dir.join("etcd.toml").exists());
+    b.kill();
+    // Earlier still: the file that says that the directory is whole is not there yet.
+    fs::remove_file(b.dir.join("etcd.toml")).expect("removed");
+    for name in ["etcd", "etcd-tls"] {
+        let _ = fs::remove_dir_all(b.dir.join(name));
+    }
+    let _ = fs::remove_file(b.dir.join("etcd.lock"));
+    let mut command = b.command(&["join", &token, "--manager", &a.address()]);
+    command.arg("--etcd").arg(&idle);
+    b.start(command);
+    until("it is asked for again", || b.dir.join("etcd.toml").exists());
+    b.kill();
+    let mut command = b.command(&["join", &token, "--manager", &a.address()]);
+    command.env("BRAID_LOG", "debug");
+    b.start(command);
+    b.until_ready();
+    until_members(&a, 2);
+    let secret = token.split('.').nth(4).expect("a secret");
+    assert!(![&a, &b].iter().any(|host| host.log().contains(secret)), "a secret is in a log");
+    run(b.command(&["join", &token, "--manager", &a.address()])).failed(4, "braid manager serve");
+
+    // Its disk has lost what etcd had: to begin with nothing would be to forget what it had agreed to.
+    b.stop();
+    fs::remove_dir_all(b.dir.join("etcd")).expect("removed");
+    let mut command = braid();
+    command.args(["manager", "serve", "--dir"]).arg(&b.dir);
+    run(command).failed(1, &format!("braid manager replace {}", b.address()));
+    assert_eq!(b.etcds(), 0);
+}
+
+#[test]
 fn what_cannot_become_a_manager_is_told_why() {
     let place = Cluster::nowhere();
     let host = Host::new(&place, "h", "127.0.0.1");

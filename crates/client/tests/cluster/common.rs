@@ -10,7 +10,7 @@ use braid_client::Config;
 use braid_client::HealTally;
 use braid_client::Name;
 use braid_layout::{DriveId, FileId, Scheme, Shape};
-use braid_manager::Ready;
+use braid_manager::{EtcdConfig, Ready};
 use braid_store::disk::modelled::Device;
 pub(crate) use braid_testing::wait_for;
 use braid_transport::Credentials;
@@ -55,11 +55,12 @@ pub(crate) struct Times {
     /// Without a heartbeat for so long, a drive is lost.
     pub(crate) lost_after_ms: u64,
     pub(crate) client_lease_ms: u32,
+    pub(crate) drive_lease_ms: u32,
 }
 
 impl Default for Times {
     fn default() -> Times {
-        Times { lost_after_ms: braid_manager::LOST_AFTER_MS, client_lease_ms: 3000 }
+        Times { lost_after_ms: braid_manager::LOST_AFTER_MS, client_lease_ms: 3000, drive_lease_ms: 2400 }
     }
 }
 
@@ -134,8 +135,18 @@ impl Cluster {
         capacity: impl Fn(usize) -> Option<u64>,
         times: Times,
     ) -> Cluster {
+        Cluster::start_on(None, drives, capacity, times).await
+    }
+
+    /// A cluster as of [`Cluster::start_timed`], whose manager has its state in an etcd, or in its directory.
+    pub(crate) async fn start_on(
+        etcd: Option<EtcdConfig>,
+        drives: usize,
+        capacity: impl Fn(usize) -> Option<u64>,
+        times: Times,
+    ) -> Cluster {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let (manager, ready) = manager(dir.path().join("manager"), "127.0.0.1:0", times).await;
+        let (manager, ready) = manager(dir.path().join("manager"), "127.0.0.1:0", etcd, times).await;
         let mut cluster = Cluster { dir, manager: Some(manager), ready, drives: Vec::new(), times };
         for index in 0..drives {
             cluster.add_drive(index, capacity(index)).await;
@@ -340,15 +351,16 @@ impl Cluster {
     /// Starts the manager again, at its address.
     pub(crate) async fn start_manager(&mut self) {
         let (node, ready) =
-            manager(self.dir.path().join("manager"), &self.ready.address.clone(), self.times).await;
+            manager(self.dir.path().join("manager"), &self.ready.address.clone(), None, self.times).await;
         self.manager = Some(node);
         self.ready = ready;
     }
 }
 
-async fn manager(dir: PathBuf, listen: &str, times: Times) -> (Node, Ready) {
+async fn manager(dir: PathBuf, listen: &str, etcd: Option<EtcdConfig>, times: Times) -> (Node, Ready) {
     let mut config = braid_manager::Config::new(dir, listen);
-    config.lease_ms = 2400;
+    config.etcd = etcd;
+    config.lease_ms = times.drive_lease_ms;
     config.client_lease_ms = times.client_lease_ms;
     config.lost_after_ms = times.lost_after_ms;
     let (tell, told) = oneshot::channel();

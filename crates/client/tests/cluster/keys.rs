@@ -202,6 +202,41 @@ async fn a_drive_put_back_from_before_a_turn_joins_anew_when_it_may() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_stolen_drive_is_nobody_at_once_and_may_come_back_when_it_is_let() {
+    let (mut cluster, client) = cluster().await;
+    let data = pattern(1, 300_000);
+    put(&client, &name("a"), raid5(), &data).await;
+    let thief = cluster.drives[0].credentials.clone();
+    let address = cluster.ready.address.clone();
+    let limits = Limits::default();
+    let mut session = ControlSession::connect(&address, thief.clone(), &limits).await.expect("a session");
+    let asked = ControlRequest::from(Sisters { partition: PartitionId(1), drives: Vec::new() });
+    session.call(&asked).await.expect("the drive may ask");
+    client.rotate_keys(KeyTurning::Revoke, "d0", true).await.expect("revoked");
+    session.call(&asked).await.expect_err("its key has ended");
+    let refused = ControlSession::connect(&address, thief.clone(), &limits).await.expect_err("it is nobody");
+    let TransportError::Refusal(refused) = refused else { panic!("{refused}") };
+    assert!(
+        refused.reason == Reason::BadToken && refused.detail.contains("braid key rejoin d0"),
+        "{refused}"
+    );
+    // Others go on without it.
+    assert!(read_all(&client, &name("a")).await.expect("read") == data);
+    let data = pattern(2, 300_000);
+    put(&client, &name("a"), raid5(), &data).await;
+    cluster.stop(0).await;
+    assert!(!cluster.starts_again(0).await, "its token does not help it");
+    // It was found again.
+    client.rotate_keys(KeyTurning::Rejoin, "d0", false).await.expect("allowed");
+    cluster.restart(0).await;
+    cluster.all_up(&client).await;
+    cluster.heal(0).await;
+    assert!(read_all(&client, &name("a")).await.expect("read") == data);
+    wait_for(|| async { client.check(&name("a"), |_| {}).await.is_ok_and(|report| report.is_clean()) }).await;
+    ControlSession::connect(&address, thief, &limits).await.expect_err("the key from before is no more");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_session_under_a_key_that_ended_is_over() {
     let (cluster, client) = cluster().await;
     let drive = &cluster.drives[0];

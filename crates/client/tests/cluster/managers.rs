@@ -2,15 +2,18 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use braid_client::{Client, Config, Kind, OpenOptions};
 use braid_layout::Scheme;
+use braid_manager::EtcdConfig;
+use braid_processes::etcd::Etcd;
 use braid_transport::{Capacity, Limits, Listener};
 use braid_wire::data::HELLO_REFUSED;
 use braid_wire::{Refusal, Wire};
 use tokio::task::JoinHandle;
 
-use crate::common::{Cluster, assert_same, name, pattern, read_all, shape, wait_for};
+use crate::common::{Cluster, Times, assert_same, name, pattern, read_all, shape, wait_for};
 
 /// A manager at this address that stands by, and names this leader.
 async fn stand_by(address: &str, leader: &str) -> (String, JoinHandle<()>) {
@@ -99,6 +102,34 @@ async fn when_another_manager_leads_a_writer_goes_on_and_each_request_is_done_on
     }
     let error = late.open(&name("f0"), &OpenOptions::new().write(true).create_new(true)).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Exists);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_etcd_what_is_open_goes_on_and_all_else_is_told_why() {
+    let mut etcd = Etcd::start(1);
+    let state = EtcdConfig::of_state(&etcd.state()).expect("a state");
+    // Leases outlast the test.
+    let times = Times { client_lease_ms: 300_000, drive_lease_ms: 300_000, ..Times::default() };
+    let cluster = Cluster::start_on(Some(state), 3, |_| None, times).await;
+    let client = cluster.client().await;
+    client.volume_create("main", None, 0).await.expect("a volume");
+    let options = OpenOptions::new().read(true).write(true).create(true);
+    let file = client.open(&name("open"), &options.shape(shape(Scheme::Raid5, 2, 1, 4096))).await;
+    let file = file.expect("it is made");
+    file.write_at(&pattern(1, 50_000), 0).await.expect("written");
+    let hasty = Config { patience: Duration::from_secs(1), ..cluster.config() };
+    let hasty = Client::connect(hasty).await.expect("a client");
+    etcd.kill(0);
+    wait_for(|| async {
+        let opened = hasty.open(&name("open"), &OpenOptions::new().read(true)).await;
+        opened.is_err_and(|error| error.to_string().contains("see that most of its members run"))
+    })
+    .await;
+    let again = pattern(2, 50_000);
+    file.write_at(&again, 10_000).await.expect("its lease has not ended");
+    let mut back = vec![0; again.len()];
+    file.read_at(&mut back, 10_000).await.expect("read");
+    assert_same(&back, &again, "what was written without etcd");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -45,6 +45,14 @@ const PAUSE: Duration = Duration::from_millis(1000);
 /// Interval of log lines while etcd does not answer.
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
+/// Words to clients while no member of the etcd that Braid runs answers.
+const OWN_ETCD_SILENT: &str = "this manager stands by and no manager leads, as too few of the managers' etcd run: start \
+                               the other managers (braid manager serve --dir DIR). Files that are open go on meanwhile, \
+                               until their leases end";
+/// Words to clients while no member of an etcd that somebody else runs answers.
+const ETCD_SILENT: &str = "this manager stands by and no manager leads, as the etcd of its state does not answer: see that \
+                           most of its members run. Files that are open go on meanwhile, until their leases end";
+
 /// End of a turn as a manager that stands by, or leads.
 enum Turn {
     /// The manager is to stop.
@@ -125,6 +133,7 @@ async fn find_state(link: &Link, cache: &Arc<Cache>) -> Result<(), EtcdError> {
 
 impl Node {
     async fn turns(&mut self, mut shutdown: Pin<&mut impl Future<Output = ()>>) -> Result<(), ManagerError> {
+        let mut away = self.turning_away();
         loop {
             let granted = tokio::select! {
                 () = &mut shutdown => return Ok(()),
@@ -146,7 +155,8 @@ impl Node {
             let kept = Arc::clone(&lease);
             let link = Arc::clone(&self.link);
             keeping.spawn(async move { kept.keep(&link).await });
-            let turn = self.turn(&lease, shutdown.as_mut()).await;
+            let turn = self.turn(&lease, away, shutdown.as_mut()).await;
+            away = self.turning_away();
             keeping.shutdown().await;
             lease.end(&self.link).await;
             match turn? {
@@ -160,14 +170,20 @@ impl Node {
         }
     }
 
-    /// Stands by, and leads if it is elected, while this lease lasts.
+    /// Refuses sessions, until this is shut down or dropped.
+    fn turning_away(&self) -> JoinSet<()> {
+        let mut away = JoinSet::new();
+        away.spawn(turn_away(Arc::clone(&self.listener), Arc::clone(&self.known)));
+        away
+    }
+
+    /// Stands by, and leads if it is elected, while this lease lasts. `away` refuses sessions until it leads.
     async fn turn(
         &mut self,
         lease: &Arc<Lease>,
+        away: JoinSet<()>,
         mut shutdown: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<Turn, ManagerError> {
-        let mut away = JoinSet::new();
-        away.spawn(turn_away(Arc::clone(&self.listener), Arc::clone(&self.known)));
         let elected = tokio::select! {
             () = &mut shutdown => return Ok(Turn::Stopped),
             elected = self.stand_by(lease) => elected?,
@@ -241,8 +257,12 @@ impl Node {
         Ok(true)
     }
 
-    /// Logs a failure, now and then.
+    /// Logs a failure, now and then, and tells clients.
     fn say(&mut self, error: &EtcdError) {
+        if matches!(error, EtcdError::Silent { .. }) {
+            let is_own = self.config.own_etcd.is_some();
+            self.known.set_trouble(if is_own { OWN_ETCD_SILENT } else { ETCD_SILENT });
+        }
         if self.said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
             self.said = Some(Instant::now());
             tracing::warn!(%error, "the manager stands by, and waits for etcd");

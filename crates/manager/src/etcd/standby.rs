@@ -58,6 +58,8 @@ pub(super) struct Known {
     proof: Mutex<Option<Arc<Proof>>>,
     /// Address of the leader; empty: not known.
     leader: Mutex<String>,
+    /// The reason for which this manager knows of no leader; empty: there is none for now.
+    trouble: Mutex<&'static str>,
 }
 
 impl Known {
@@ -70,6 +72,13 @@ impl Known {
         if *leader != address {
             address.clone_into(&mut leader);
         }
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = "";
+    }
+
+    /// Etcd does not answer, for this reason, which tells the remedy: whoever led before leads no more.
+    pub(super) fn set_trouble(&self, trouble: &'static str) {
+        self.leader.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
     }
 
     fn proof(&self) -> Option<Arc<Proof>> {
@@ -77,7 +86,10 @@ impl Known {
     }
 
     fn refusal(&self) -> Refusal {
-        Refusal::standing_by(self.leader.lock().unwrap_or_else(PoisonError::into_inner).clone())
+        let trouble = *self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        let refusal =
+            Refusal::standing_by(self.leader.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        if trouble.is_empty() { refusal } else { Refusal { detail: trouble.to_owned(), ..refusal } }
     }
 }
 

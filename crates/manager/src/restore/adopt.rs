@@ -76,7 +76,7 @@ fn is_nameless(tx: &Tx, file: FileId) -> Result<bool, Refusal> {
     if file == FileId(0) || tx.get(&key::removal(file))?.is_some() || frozen::is_begun(tx, file)? {
         return Ok(false);
     }
-    Ok(inodes::find(tx, file)?.is_none_or(|inode| !inode.is_named() && !inode.is_frozen()))
+    Ok(inodes::find(tx, file)?.is_none_or(|inode| !inode.is_reached()))
 }
 
 /// The least size of a file of which one object reaches so far: its last stripe has a byte.

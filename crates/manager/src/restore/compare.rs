@@ -13,7 +13,8 @@
 //! - If no name leads to an object's file, the file was created since, or was being removed, or had no name
 //!   yet and may have got one since. The object is kept until an operator says otherwise ([`free_unnamed`]).
 //! - A freeze that was begun may have ended since, and its file may have been written. So it begins anew,
-//!   under other numbers (`frozen::begin_anew`).
+//!   under other numbers (`frozen::begin_anew`). If its file has no name any more, that file itself is the
+//!   frozen one from now on (`frozen::restored`).
 //! - Files on the removal list were removed before the backup. File numbers are never used again, so these
 //!   files continue to be freed.
 //!
@@ -268,9 +269,12 @@ pub(crate) fn settle_all(
 fn settle(tx: &mut Tx, file: FileId, found: OnDrives, away: &BTreeSet<DriveId>) -> Result<Found, Refusal> {
     let listed = &found.listed;
     let mut inode = match inodes::find(tx, file)? {
-        Some(inode) if inode.is_named() || inode.is_frozen() => inode,
+        Some(inode) if inode.is_reached() => inode,
         found => return unnamed(tx, file, found.as_ref(), listed),
     };
+    if !inode.is_named() {
+        frozen::restored(tx, file, &mut inode)?;
+    }
     let mut whole = true;
     let touched = inode.all_touched();
     let newest = listed.values().map(|(_, object)| object.g).max().unwrap_or_default();

@@ -43,7 +43,7 @@ pub(crate) async fn sort_out(
     let mut all = Vec::with_capacity(batch.len());
     for ((file, listed), inode) in batch.into_iter().zip(known) {
         let is_known = |object: &ListedObject| {
-            let inode = inode.as_ref().filter(|inode| inode.is_named() || inode.is_frozen());
+            let inode = inode.as_ref().filter(|inode| inode.is_reached());
             inode.is_none_or(|inode| inode.in_force().any(|segment| segment.object == object.object))
         };
         let (on_record, others): (Listed, Listed) =

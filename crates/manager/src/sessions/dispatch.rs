@@ -9,7 +9,7 @@ use braid_meta::records::schema::TokenRecord;
 use braid_meta::rules::operations::Operation;
 use braid_meta::tokens::access::Access;
 use braid_wire::capability::Key;
-use braid_wire::control::{ControlReply, ControlRequest, Done, ReplaceDriveReply, RequestHead};
+use braid_wire::control::{ControlReply, ControlRequest, Done, DriveState, ReplaceDriveReply, RequestHead};
 use braid_wire::token::Standing;
 use braid_wire::{Reason, Refusal};
 
@@ -80,6 +80,9 @@ pub(crate) async fn answer(
     if !rules.by.contains(&caller.standing()) {
         return Err(not_allowed(caller, &request));
     }
+    if let Caller::Drive(drive) = caller {
+        refuse_replaced(core, *drive, &request)?;
+    }
     if rules.needs_leading {
         core.leadership().serving()?;
     }
@@ -135,6 +138,21 @@ fn not_allowed(caller: &Caller, request: &ControlRequest) -> Refusal {
         ),
     };
     Refusal::new(Reason::NotAllowed, detail)
+}
+
+/// Refuses what a drive asks that was replaced: its disk may be in other hands. It is told of that in answer
+/// to its heartbeats.
+fn refuse_replaced(core: &Core, drive: DriveId, request: &ControlRequest) -> Result<(), Refusal> {
+    let is_answered = matches!(request, ControlRequest::Heartbeat(_) | ControlRequest::CertifyDrive(_));
+    if is_answered || core.drives().state(drive, core.now_ms()) != DriveState::Replaced {
+        return Ok(());
+    }
+    let name = core.drives().name(drive);
+    let detail = format!(
+        "drive {name} was replaced, and has no part in the cluster: stop it, and use its disk under another name in an empty \
+         directory"
+    );
+    Err(Refusal::new(Reason::NotAllowed, detail))
 }
 
 /// The token of a client's session, if it may still be used.

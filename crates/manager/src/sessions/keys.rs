@@ -44,14 +44,29 @@ pub(crate) async fn rotate(core: &Arc<Core>, operation: Operation, asked: KeyRot
     let mut random = [0; 32];
     getrandom::fill(&mut random).expect("the system gives random bytes");
     let turn = move |core: &Core, tx: &mut Tx| {
-        let keys = match of {
-            KeyTurning::Rejoin => keys::allow_rejoin(tx, drive)?,
-            _ => keys::rotate_drive(tx, drive, random, at_once, core.now_ms())?,
+        let turned = match of {
+            KeyTurning::Rejoin => (None, keys::allow_rejoin(tx, drive)?),
+            KeyTurning::Revoke => {
+                let (record, keys) = keys::revoke_drive(tx, drive, random, core.now_ms())?;
+                (Some(record), keys)
+            }
+            _ => (None, keys::rotate_drive(tx, drive, random, at_once, core.now_ms())?),
         };
-        Ok((OperationResult::DONE, keys))
+        Ok((OperationResult::DONE, turned))
     };
-    let turned = move |core: &Core, keys: &DriveKeyRecord| core.drives().set_keys(drive, keys.clone());
-    core.once_then(operation, turn, turned).await.map(drop)
+    let turned = move |core: &Core, (record, keys): &(Option<DriveRecord>, DriveKeyRecord)| {
+        let mut table = core.drives();
+        if let Some(record) = record {
+            table.set_record(record.clone());
+        }
+        table.set_keys(drive, keys.clone());
+    };
+    core.once_then(operation, turn, turned).await?;
+    if of == KeyTurning::Revoke {
+        tracing::warn!(%name, "a drive's key was revoked");
+        tell_all(core).await;
+    }
+    Ok(())
 }
 
 /// Takes note of the number of the key that a drive has proved. If it has turned its key, capabilities are

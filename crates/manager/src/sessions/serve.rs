@@ -180,7 +180,11 @@ fn secret_of(core: &Core, asker: &Authenticate) -> Result<Key, Refusal> {
         Standing::Drive => {
             let table = core.drives();
             let Some(known) = table.drive(asker.drive) else {
-                let detail = format!("drive {} has not joined this cluster", asker.drive);
+                let detail = format!(
+                    "drive {} has not joined this cluster, or was taken out of it: start it in an empty directory, with a join \
+                     token (braid token new NAME --role drive)",
+                    asker.drive
+                );
                 return Err(Refusal::new(Reason::BadToken, detail));
             };
             let turn = &known.keys.turn;
@@ -188,9 +192,9 @@ fn secret_of(core: &Core, asker: &Authenticate) -> Result<Key, Refusal> {
             let master = master.ok_or_else(|| {
                 let name = &known.record.name;
                 let detail = format!(
-                    "drive {name} has key number {}, and number {} is on record: its directory, or the manager's state, \
-                     was put back from before the key was turned. Let it join anew (braid key rejoin {name}), and \
-                     start it with a join token",
+                    "drive {name} has key number {}, and number {} is on record: its key was revoked, or its directory, \
+                     or the manager's state, was put back from before the key was turned. Let it join anew (braid key \
+                     rejoin {name}), and start it with a join token",
                     asker.key, turn.number
                 );
                 Refusal::new(Reason::BadToken, detail)

@@ -113,3 +113,30 @@ impl Trust {
             .is_some_and(|authority| self.identity.renew_if_due(authority, wall_ms() / 1000))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use braid_meta::records::db::Db;
+    use braid_meta::records::memory::MemoryKv;
+
+    use super::*;
+
+    #[test]
+    fn the_state_of_a_cluster_with_another_authority_is_refused() {
+        let record = |byte: u8| {
+            let key = Key::new([byte; 32]);
+            AuthorityRecord { certificate: Authority::make(&key).certificate().to_vec(), key }
+        };
+        let db = Db::new(Arc::new(MemoryKv::new()));
+        let found = |given: Option<AuthorityRecord>| db.write(move |tx| on_record(tx, given.as_ref()));
+        assert_eq!(found(Some(record(1))).unwrap(), Some(record(1)));
+        let refusal = found(Some(record(2))).unwrap_err();
+        assert!(
+            refusal.reason == Reason::OtherCluster && refusal.detail.contains("own directory"),
+            "{refusal}"
+        );
+        assert_eq!(found(None).unwrap(), Some(record(1)), "the one on record stays");
+    }
+}

@@ -471,6 +471,9 @@ async fn a_replaced_drives_columns_move_to_the_new_one_or_beside_it() {
     old.start().await;
     eventually("it is told", || async { old.state().replaced }).await;
     assert!(!old.serves());
+    // Nor is it told of others: its disk may be in other hands.
+    let refusal = old.begin_heal(files[0].stat.file).await.unwrap_err();
+    assert!(refusal.reason == Reason::NotAllowed && refusal.detail.contains("was replaced"), "{refusal}");
     let again = FakeDrive::join(&cluster.manager.ready, 99, &old.name).await.unwrap();
     assert_eq!(again.name, old.name);
     let names: BTreeSet<String> = client.status().await.drives.into_iter().map(|row| row.name).collect();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use braid_layout::{Column, ColumnMask, FileId, HolderId, PartitionId};
 use braid_manager::disk::embedded::EmbeddedKv;
+use braid_manager::restore::backup::unpack;
 use braid_meta::records::check::check;
 use braid_meta::records::db::Db;
 use braid_meta::records::inodes;
@@ -319,5 +320,36 @@ async fn a_freeze_that_was_under_way_mixes_no_stills_of_two_moments() {
     let stills = drives.iter().map(|drive| drive.object(place.0.0, segment.columns[0].object).unwrap());
     assert!(stills.map(|still| still.units.get(&0).cloned()).all(|unit| unit == Some(written.clone())));
     assert!(report(&cluster).contains("1 files on the drives have no name"), "stills from before are kept");
+    holds_together(cluster).await;
+}
+
+/// The backup says that a file without a name is being frozen, as it was removed while it was to be written:
+/// the snapshot has its bytes after the restore too.
+#[tokio::test]
+async fn a_removed_file_whose_freeze_was_under_way_is_in_its_snapshot() {
+    let cluster = Cluster::new(4, raid5(3)).await;
+    let mut client = cluster.manager.client().await;
+    let file = file(&cluster, &mut client, "f").await;
+    let at = NamePlace::of("main", "");
+    client.ask(SnapshotMake { at, name: "a".to_owned(), sync: false }).await.unwrap();
+    cluster.drives.iter().for_each(|drive| drive.state().no_stills = Some(Reason::Full));
+    let write = open("f", Access::Write, false);
+    assert_eq!(client.refused(write).await.reason, Reason::Busy, "it cannot be frozen");
+    // Its reader keeps it, so that it stays without its name.
+    let at = NamePlace::of("main", "f");
+    client.done(Unlink { at, only: UnlinkOnly::Any, keep: true }).await;
+    let backup = backup(&mut client).await;
+    let unpacked = tempfile::tempdir().unwrap();
+    let state = Db::new(unpack(&backup, &unpacked.path().join("state")).unwrap().0);
+    let removed = state.read(|tx| inodes::get(tx, file.stat.file)).unwrap();
+    assert!(!removed.is_named() && !removed.is_frozen() && removed.freezing.is_some(), "{removed:?}");
+    let cluster = cluster.restore(&backup).await;
+    let mut client = cluster.manager.client().await;
+    client.until_up(&cluster.drives.iter().collect::<Vec<_>>()).await;
+    let past = Open { at: NamePlace::of("main@a", "f"), ..open("f", Access::Read, false) };
+    let shown = opened(client.patient(past).await.unwrap());
+    assert_eq!(shown.stat.segments[0].columns[0].object, file.stat.segments[0].columns[0].object);
+    assert_eq!(shown.stat.segments[0].set, ColumnMask::all(4));
+    assert!(report(&cluster).contains("0 files on the drives have no name"), "{}", report(&cluster));
     holds_together(cluster).await;
 }

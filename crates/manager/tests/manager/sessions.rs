@@ -1,20 +1,28 @@
 //! Real sessions on loopback: tokens, garbage, names, leases, quotas, two managers.
 
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use braid_layout::HolderId;
 use braid_manager::{Config, ManagerError, run};
+use braid_meta::records::db::Db;
+use braid_meta::records::memory::MemoryKv;
+use braid_meta::records::schema::key;
 use braid_transport::{ControlSession, Credentials, Limits, TransportError};
-use braid_wire::Reason;
 use braid_wire::capability::Protection;
 use braid_wire::capability::{Key, Rights};
 use braid_wire::control::*;
 use braid_wire::token::Token;
+use braid_wire::{Reason, Refusal};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::oneshot;
 
-use crate::fake::{Cluster, FakeDrive, Manager, NEW_FILE, commit, no_shape, open, raid5, release};
+use crate::crash::InMemory;
+use crate::fake::{
+    CLIENT_LEASE_LONG_MS, Client, Cluster, FakeDrive, Manager, NEW_FILE, commit, no_shape, open, raid5,
+    release,
+};
 
 #[tokio::test]
 async fn a_file_is_made_named_found_and_listed() {
@@ -491,6 +499,50 @@ async fn a_restart_keeps_names_tokens_and_time_and_raises_the_term() {
     client.done(commit(&opened, 6, 2)).await;
     client.done(release(&opened, true)).await;
     client.opened(open("kept", Access::Write, false)).await;
+}
+
+/// The manager that leads next has a clock that is an hour ahead of the former one's; the one after it has
+/// one that is an hour behind.
+#[tokio::test]
+async fn an_hour_between_the_clocks_of_two_managers_ends_no_lease_and_time_goes_on() {
+    const HOUR_MS: u64 = 3_600_000;
+    let kv = MemoryKv::new();
+    let manager = InMemory::without_background(&kv, "127.0.0.1:0", CLIENT_LEASE_LONG_MS).await;
+    let mut drives = Vec::new();
+    for id in 1..=3 {
+        drives.push(FakeDrive::join(&manager.ready, id, "").await.unwrap());
+    }
+    let mut client = Client::connect(&manager.ready).await;
+    client.until_up(&drives.iter().collect::<Vec<_>>()).await;
+    let volume = VolumeCreate {
+        name: "main".into(),
+        shape: no_shape(),
+        quota_bytes: 0,
+        protection: Protection::Integrity,
+        key: None,
+    };
+    client.done(volume).await;
+    let opened = client.create("f").await;
+    let mut before_ms = client.0.head().now_ms;
+    let mut address = manager.die().await;
+    for (ahead_ms, order) in [(HOUR_MS, 1), (0, 2)] {
+        let moved = Db::new(Arc::new(kv.clone())).write(move |tx| {
+            let bound_ms = tx.number("time")?.max(before_ms) + ahead_ms;
+            tx.set(key::meta("time"), &bound_ms);
+            Ok::<_, Refusal>(())
+        });
+        moved.unwrap();
+        let manager = InMemory::without_background(&kv, &address, CLIENT_LEASE_LONG_MS).await;
+        let mut client = Client::connect(&manager.ready).await;
+        client.until_up(&drives.iter().collect::<Vec<_>>()).await;
+        let now_ms = client.0.head().now_ms;
+        assert!(now_ms >= before_ms + ahead_ms, "{now_ms} {before_ms}");
+        assert!(!client.renews(&opened, HolderId(8)).await, "the lease is still another's");
+        assert!(client.renews(&opened, HolderId(7)).await);
+        client.done(commit(&opened, 5 + order, order)).await;
+        before_ms = client.0.head().now_ms;
+        address = manager.die().await;
+    }
 }
 
 #[tokio::test]

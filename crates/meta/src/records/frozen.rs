@@ -187,6 +187,17 @@ pub fn instead(tx: &mut Tx, file: FileId, inode: &mut InodeRecord) -> Result<(),
     turn(tx, file, inode)
 }
 
+/// In a state that was put back from a copy, a file without a name whose bytes were to be frozen becomes the
+/// frozen file itself: nobody has it open any more. What drives have of the numbers from before stays there,
+/// without a name.
+pub fn restored(tx: &mut Tx, file: FileId, inode: &mut InodeRecord) -> Result<(), Refusal> {
+    let Some(begun) = inode.freezing.take() else { return Ok(()) };
+    tx.delete(key::freezing(begun.data));
+    rename(tx, file, begun.data, file)?;
+    inode.kept = false;
+    turn(tx, file, inode)
+}
+
 fn turn(tx: &mut Tx, file: FileId, inode: &mut InodeRecord) -> Result<(), Refusal> {
     if let Some(mut volume) = tx.record::<VolumeRecord>(&key::volume(inode.volume))? {
         inodes::recount(tx, &mut volume, (0, inode.size), (0, 0));

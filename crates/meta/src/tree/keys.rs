@@ -58,7 +58,7 @@ fn refuse_early(what: &str, turned_ms: u64, at_once: bool, now_ms: u64) -> Resul
     let seconds = (free_ms - now_ms).div_ceil(1000);
     let detail = format!(
         "the keys of {what} were turned a short time ago, and capabilities under the keys before are still in use: try \
-         again in {seconds} s, or end these at once"
+         again in {seconds} s, or end these at once (--now)"
     );
     Err(Refusal::new(Reason::NotAllowed, detail))
 }
@@ -130,6 +130,24 @@ pub fn allow_rejoin(tx: &mut Tx, drive: DriveId) -> Result<DriveKeyRecord, Refus
     let keys = DriveKeyRecord { may_rejoin: true, ..of_drive(tx, drive)? };
     tx.set(key::drive_key(drive), &keys);
     Ok(keys)
+}
+
+/// Ends a drive's key, and all that was signed with the volumes' keys. From now on nobody has the key that is
+/// on record for the drive, which is `random`; it may be let join anew ([`allow_rejoin`]).
+pub fn revoke_drive(
+    tx: &mut Tx,
+    drive: DriveId,
+    random: [u8; 32],
+    now_ms: u64,
+) -> Result<(DriveRecord, DriveKeyRecord), Refusal> {
+    let record: Option<DriveRecord> = tx.record(&key::drive(drive))?;
+    let record = record.ok_or_else(|| no_drive(&drive.to_string()))?;
+    let record = DriveRecord { master: Key::new(random), confirmed: true, ..record };
+    tx.set(key::drive(drive), &record);
+    for volume in volumes::all(tx)? {
+        rotate_volume(tx, &volume.name, true, now_ms)?;
+    }
+    Ok((record, rejoined(tx, drive, now_ms)?))
 }
 
 /// The key of a drive that joins anew.
@@ -270,6 +288,18 @@ mod tests {
         assert_eq!((keys.turn.number, keys.may_rejoin), (2, false));
         db.write(|tx| rotate_drive(tx, DRIVE, [7; 32], false, 1_000_000)).expect("asked");
         assert_eq!(db.write(|tx| rejoined(tx, DRIVE, 9)).expect("joined").turn.number, 4);
+    }
+
+    #[test]
+    fn a_revoked_drive_has_no_key_and_what_volumes_keys_signed_is_over() {
+        let db = state();
+        let (record, keys) = db.write(|tx| revoke_drive(tx, DRIVE, [7; 32], 9)).expect("revoked");
+        assert!(record.master == Key::new([7; 32]) && record.confirmed);
+        assert_eq!((keys.turn.number, keys.turn.at_once, keys.may_rejoin), (2, true, false));
+        assert_eq!(key_of(&record.master, &keys.turn, 1), None, "its own key is none");
+        assert_eq!(db.read(|tx| Ok(volume_rows(tx)?.remove(0).epoch)).expect("read"), 3);
+        let none = db.write(|tx| revoke_drive(tx, DriveId(9), [7; 32], 9)).map(drop).expect_err("no drive");
+        assert_eq!(none.reason, Reason::NoDrive);
     }
 
     #[test]

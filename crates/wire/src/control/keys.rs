@@ -13,6 +13,9 @@ choice! {
         Drive = 2,
         /// Let a drive join anew with a join token, once: its key is not the one on record.
         Rejoin = 3,
+        /// End a drive's key, as the drive was stolen, and turn the working keys of all volumes at once: it
+        /// has no part in the cluster until it joins anew.
+        Revoke = 4,
     }
 }
 

@@ -3,13 +3,15 @@
 
 use std::cell::Cell;
 
-use braid_layout::{Generation, ObjectId, PartitionId};
+use braid_layout::{Generation, ObjectId, PartitionId, TokenId};
 use braid_wire::authorise::{Denied, Scene, Verified, authorise, authorise_in};
-use braid_wire::capability::{Authority, Capability};
+use braid_wire::capability::{Authority, Capability, Key};
+use braid_wire::control::TokenNew;
 use braid_wire::data::{DriveRequest, Hello};
 use braid_wire::frame::FrameHeader;
 use braid_wire::seal::Asker;
 use braid_wire::session::Session;
+use braid_wire::token::{Token, TokenRole};
 use braid_wire::{Reason, Wire};
 
 use crate::{capability, grant, hello, key_epoch, read, refused, scene, working_key};
@@ -159,4 +161,26 @@ fn what_is_known_is_bounded() {
         assert!(session.known() <= KNOWN_MAX);
     }
     assert!(session.known() > KNOWN_MAX / 2, "they are spread: {}", session.known());
+}
+
+#[test]
+fn no_debug_form_shows_a_secret() {
+    let secret = Key::new([0x5a; 32]);
+    let token = Token::lasting(TokenRole::Client, [0; 32], TokenId(1), secret.clone());
+    let made = TokenNew {
+        name: "film".into(),
+        id: TokenId(1),
+        secret: secret.clone(),
+        role: TokenRole::Client,
+        volumes: None,
+        below: Vec::new(),
+        user: None,
+        read_only: false,
+        lasts_s: 0,
+    };
+    let said = format!("{secret:?} {token:?} {made:?} {:?}", grant(capability()));
+    assert!(
+        said.contains("secret") && !said.contains("90, 90") && !said.to_lowercase().contains("5a5a"),
+        "{said}"
+    );
 }

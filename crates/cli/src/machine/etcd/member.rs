@@ -38,6 +38,9 @@ pub(crate) struct Member {
     /// True if the state was put back from a snapshot, and no manager has served it yet.
     #[serde(default)]
     pub(crate) restored: bool,
+    /// True once its etcd has answered here: its data must be there at each start from then on.
+    #[serde(default)]
+    pub(crate) started: bool,
     /// The program, if it is not the one in PATH.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) program: Option<PathBuf>,
@@ -211,6 +214,7 @@ pub(crate) mod tests {
             port: 7380,
             joined: true,
             restored: false,
+            started: false,
             program: None,
             members: vec![peer("10.77.0.1"), peer("10.77.0.2")],
         }

@@ -44,6 +44,29 @@ async fn a_commit_whose_answer_is_lost_for_a_moment_is_stored_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_slow_etcd_stores_each_change_once_and_in_order() {
+    let etcd = Etcd::start(1);
+    let dir = tempfile::tempdir().expect("a directory");
+    let (proxy, node) = behind(&etcd, dir.path()).await;
+    let mut leading = node.lead().await;
+    proxy.set(Fate::Late);
+    for n in 0..5u8 {
+        let stored = answer("it is stored", async || {
+            // If the machine is so slow, too, that the lease ends meanwhile, it is elected again.
+            if leading.kv.serving().is_err() {
+                leading = node.lead().await;
+            }
+            let before = node.cache.place().index;
+            let stored = leading.with(move |kv| kv.commit(&set(&["a"], &[n]))).await;
+            stored.ok().map(|()| node.cache.place().index - before)
+        });
+        assert_eq!(stored.await, 1, "change {n} is one record");
+        let found = node.cache.snapshot().expect("a snapshot").get(b"a").expect("read");
+        assert_eq!(found, Some(vec![n]));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_cannot_find_out_leads_no_more_and_the_next_one_knows() {
     let etcd = Etcd::start(1);
     let dirs = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));

@@ -1,12 +1,16 @@
-//! A proxy before a member of etcd, which loses what it is told to lose.
+//! A proxy before a member of etcd, which loses what it is told to lose, or is slow.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+
+/// The delay of each piece of a connection that is slow.
+const SLOW: Duration = Duration::from_millis(150);
 
 /// The fate of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,6 +18,8 @@ use tokio::task::JoinSet;
 pub(super) enum Fate {
     /// All bytes pass.
     Pass,
+    /// All pass late.
+    Late,
     /// Requests pass, answers are lost.
     LoseAnswers,
     /// All are lost.
@@ -63,6 +69,9 @@ async fn pipe(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, fate: Arc<AtomicU
         if fate.load(Ordering::Acquire) >= lost_from as u8 {
             has_lost = true;
             continue;
+        }
+        if fate.load(Ordering::Acquire) == Fate::Late as u8 {
+            tokio::time::sleep(SLOW).await;
         }
         if has_lost || to.write_all(&buffer[..count]).await.is_err() {
             return;

@@ -237,6 +237,11 @@ impl InodeRecord {
         self.is_named() || self.kept || self.is_frozen()
     }
 
+    /// Returns true if a name or a snapshot leads to the file's bytes.
+    pub fn is_reached(&self) -> bool {
+        self.is_named() || self.is_frozen() || self.freezing.is_some()
+    }
+
     /// Returns true if the manager must not forget the file: it has a lease, an open procedure or freeze, or
     /// no name.
     pub fn needs_attention(&self) -> bool {

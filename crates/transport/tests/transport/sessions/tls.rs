@@ -159,6 +159,34 @@ async fn a_plain_text_peer_is_ended_with_words() {
     assert!(rest.len() < braid_wire::frame::HEADER_BYTES, "{rest:?}");
 }
 
+/// The first message of a peer that offers TLS 1.2 and nothing newer.
+fn hello_of_tls_1_2() -> Vec<u8> {
+    let groups: &[u8] = &[0, 10, 0, 4, 0, 2, 0, 29];
+    let signatures: &[u8] = &[0, 13, 0, 6, 0, 4, 8, 7, 4, 3];
+    let extensions = [groups, signatures].concat();
+    let mut body = vec![3, 3];
+    body.extend([7; 32]);
+    body.extend([0, 0, 2, 0xc0, 0x2c, 1, 0]); // no session, one cipher suite, no compression
+    body.extend(u16::try_from(extensions.len()).unwrap().to_be_bytes());
+    body.extend(extensions);
+    let length = u16::try_from(body.len()).unwrap();
+    let message = [&[1, 0][..], &length.to_be_bytes(), &body].concat();
+    [&[22, 3, 1][..], &(length + 4).to_be_bytes(), &message].concat()
+}
+
+#[tokio::test]
+async fn an_older_tls_is_refused() {
+    const ALERT_OF_THE_VERSION: [u8; 7] = [21, 3, 3, 0, 2, 2, 70];
+    let (address, mut ends) = manager(identity(), limits()).await;
+    let mut socket = TcpStream::connect(&address).await.unwrap();
+    read_frame(&mut socket).await;
+    socket.write_all(&hello_of_tls_1_2()).await.unwrap();
+    let mut said = Vec::new();
+    let _ = timeout(PATIENCE, socket.read_to_end(&mut said)).await.expect("it is closed");
+    assert_eq!(said, ALERT_OF_THE_VERSION);
+    assert!(matches!(end_of(&mut ends).await, TransportError::Tls { .. }));
+}
+
 #[tokio::test]
 async fn a_manager_that_answers_in_plain_text_is_refused() {
     let listener = Listener::bind("127.0.0.1:0").await.unwrap();
