@@ -152,8 +152,17 @@ fn token(by_host: &Host, name: &str) -> String {
     said.text().trim().to_owned()
 }
 
+/// The command by which a host joins: the first manager of the list answers nobody. The token is in a file.
+fn joining(of: &Host, host: &Host, token: &str) -> Command {
+    let file = host.log.with_extension("token");
+    fs::write(&file, token).expect("written");
+    let file = file.to_str().expect("text").to_owned();
+    let nobody = format!("{}:1", of.ip);
+    host.command(&["join", "--token-file", &file, "--manager", &format!("{nobody},{}", of.address())])
+}
+
 fn join(of: &Host, host: &mut Host, token: &str) {
-    let command = host.command(&["join", token, "--manager", &of.address()]);
+    let command = joining(of, host, token);
     host.start(command);
     host.until_ready();
 }
@@ -208,7 +217,7 @@ fn a_host_dies_with_its_etcd_and_another_takes_its_place() {
     let used = token(&a, "b");
     join(&a, &mut b, &used);
     let mut again = Host::new(&place, "again", "127.0.0.4");
-    run(again.command(&["join", &used, "--manager", &a.address()])).failed(6, "is for one manager");
+    run(joining(&a, &again, &used)).failed(6, "is for one manager");
     assert!(!again.dir.join("etcd.toml").exists(), "nothing was made");
     let fresh = token(&a, "c");
     join(&a, &mut c, &fresh);
@@ -410,9 +419,13 @@ fn what_cannot_become_a_manager_is_told_why() {
         (with("drive", parts[2], parts[5]), 6, "--role manager"),
         ("nonsense".to_owned(), 6, "not a token"),
     ] {
-        run(b.command(&["join", &token, "--manager", &a.address()])).failed(code, words);
+        run(joining(&a, &b, &token)).failed(code, words);
         assert!(!b.dir.exists(), "nothing was made for {words}");
     }
     by(&a, &["token", "revoke", "b"]).ok();
-    run(b.command(&["join", &good, "--manager", &a.address()])).failed(6, "was revoked");
+    run(joining(&a, &b, &good)).failed(6, "was revoked");
+    let mut without_port = b.command(&["join", "--manager", b.ip, "--token-file", "-"]);
+    without_port.stdin(Stdio::null());
+    let said = run(without_port);
+    assert!(said.code == 2 && said.err.contains("is not the address of a manager"), "{}", said.err);
 }
