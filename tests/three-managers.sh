@@ -62,8 +62,8 @@ echo "== a begins; b and c join with what it printed; a drive on each of b, c, d
 manager a cluster init --hosts 10.78.0.1,10.78.0.2,10.78.0.3
 wait_for 30 "the commands for b and c" grep -q "to start this one again" "$work/a.out"
 for h in b c; do
-  token=$(grep -A1 "on ${ip_of[$h]}:" "$work/a.out" | grep -o 'braid1\.[^ ]*')
-  manager $h cluster join "$token" --manager 10.78.0.1:7400 --listen "${ip_of[$h]}:7400"
+  grep -A1 "on ${ip_of[$h]}:" "$work/a.out" | grep -o 'braid1\.[^ ]*' >"$work/$h.token"
+  manager $h cluster join --token-file "$work/$h.token" --manager 10.78.0.1:7400 --listen "${ip_of[$h]}:7400"
 done
 wait_for 60 "three members" members a 3
 for h in b c d; do
@@ -84,8 +84,8 @@ by b cp braid://media/one - | cmp - "$work/one"
 by c cp "$work/one" braid://media/two
 
 echo "== d takes its place"
-token=$(by b manager replace 10.78.0.1 | grep -o 'braid1\.[^ ]*')
-manager d cluster join "$token" --manager 10.78.0.2:7400 --listen 10.78.0.4:7400
+by b manager replace 10.78.0.1 | grep -o 'braid1\.[^ ]*' >"$work/d.token"
+manager d cluster join --token-file "$work/d.token" --manager 10.78.0.2:7400 --listen 10.78.0.4:7400
 wait_for 60 "three members" members d 3
 by d cp braid://media/two - | cmp - "$work/one"
 

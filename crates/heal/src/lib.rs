@@ -130,6 +130,16 @@ struct HealWork {
     damage: Mutex<BTreeMap<FileId, String>>,
 }
 
+impl HealWork {
+    /// The number of stale files on the drive. Where there is none, nothing is waited for any more: the files
+    /// that could not be healed were removed, or are another drive's to heal.
+    fn handle_stale(&self, stale: u64) {
+        if stale == 0 {
+            self.errors.lock().expect("no holder panics").clear();
+        }
+    }
+}
+
 impl Healer {
     /// Reports to the manager, for ever, and passes on the number of stale files that it answers.
     async fn report(&self, tell: &watch::Sender<u64>) {
@@ -146,6 +156,7 @@ impl Healer {
             match self.client.report_heal(progress).await {
                 Ok(orders) => {
                     self.tally.set_rate(orders.rate);
+                    self.done.handle_stale(orders.stale);
                     let _ = tell.send(orders.stale);
                 }
                 Err(error) => tracing::debug!(%error, "the manager could not be told how far the heal is"),
@@ -249,5 +260,20 @@ impl Healer {
 
     fn errors(&self) -> std::sync::MutexGuard<'_, BTreeMap<FileId, String>> {
         self.done.errors.lock().expect("no holder panics")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_of_a_file_goes_with_the_last_stale_file() {
+        let work = HealWork::default();
+        work.errors.lock().unwrap().insert(FileId(7), "2 are away".to_owned());
+        work.handle_stale(1);
+        assert_eq!(work.errors.lock().unwrap().len(), 1);
+        work.handle_stale(0);
+        assert!(work.errors.lock().unwrap().is_empty(), "it was removed meanwhile");
     }
 }

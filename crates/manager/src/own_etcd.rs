@@ -9,6 +9,7 @@
 //! is said to etcd. A member's name is the address of its manager.
 
 pub mod calls;
+pub mod endpoints;
 pub(crate) mod join;
 pub(crate) mod plan;
 pub(crate) mod tend;
@@ -62,7 +63,8 @@ pub fn authority_of_text(text: &str) -> Option<AuthorityRecord> {
 
 /// The CA that stands in etcd by itself, from one member: for a restore on a host that knows nothing else.
 pub async fn authority_in(access: &calls::Access) -> Result<AuthorityRecord, Refusal> {
-    let endpoint = access.endpoints.first().map(String::as_str).unwrap_or_default();
+    let endpoints = access.endpoints.now();
+    let endpoint = endpoints.first().map(String::as_str).unwrap_or_default();
     let found = calls::value(access, endpoint, tend::AUTHORITY_KEY).await?;
     let text = found.and_then(|bytes| String::from_utf8(bytes).ok());
     text.and_then(|text| authority_of_text(&text)).ok_or_else(|| {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use braid_transport::Managers;
 use clap::{Args, Subcommand};
 
 use super::Supervised;
@@ -20,7 +21,7 @@ pub(crate) enum ClusterCommand {
     /// Make this host one of a cluster's managers, and serve it in the foreground
     #[command(
         after_help = "The manager at --manager must show a certificate of the authority that the token names, before anything is sent to it. The directory must be empty or new. A join that did not come to its end may be repeated. The host is started again by `braid manager serve --dir DIR`.\n\nExample:\n  \
-        braid cluster join braid1.manager... --manager 10.77.0.1:7400 --listen 10.77.0.2:7400 --dir /var/lib/braid/manager"
+        braid cluster join --manager 10.77.0.1:7400 --listen 10.77.0.2:7400 --dir /var/lib/braid/manager --token-file b.token"
     )]
     Join(ClusterJoin),
     /// Begin a cluster anew from a snapshot of its managers' state, and serve its first manager in the
@@ -62,15 +63,13 @@ pub(crate) struct ClusterInit {
 
 #[derive(Debug, Args)]
 pub(crate) struct ClusterJoin {
-    /// The token that `braid cluster init` or `braid token new NAME --role manager` printed
-    #[arg(value_name = "TOKEN", required_unless_present = "token_file")]
-    pub(crate) token: Option<String>,
-    /// A file that holds the token: others on this machine can read command lines
-    #[arg(long, value_name = "FILE", conflicts_with = "token")]
-    pub(crate) token_file: Option<PathBuf>,
-    /// The address of a manager of the cluster
-    #[arg(long, value_name = "HOST:PORT")]
-    pub(crate) manager: String,
+    /// A file with the token that `braid cluster init` or `braid token new NAME --role manager` printed; `-`:
+    /// standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: PathBuf,
+    /// The address of a manager of the cluster, or several with commas between
+    #[arg(long, value_parser = str::parse::<Managers>, value_name = "HOST:PORT,...")]
+    pub(crate) manager: Managers,
     /// The address to listen on
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) listen: String,

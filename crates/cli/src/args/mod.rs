@@ -113,6 +113,7 @@ pub(crate) enum Command {
     )]
     Up(Up),
     /// Stop the cluster that `braid up` started in a directory
+    #[command(after_help = "Example:\n  braid down --dir /srv/braid")]
     Down(Down),
     /// Show the manager, the drives and their states
     #[command(
@@ -130,6 +131,7 @@ pub(crate) enum Command {
         rails: bool,
     },
     /// Show space: capacity and use of each drive, files of each volume
+    #[command(after_help = "Example:\n  braid df")]
     Df,
     /// Copy files to, from and between volumes; `-` is standard input or output
     #[command(
@@ -530,6 +532,7 @@ pub(crate) struct Relayout {
 
 #[derive(Debug, Args)]
 pub(crate) struct Rebuild {
+    /// The drive, as `braid drive ls` names it
     #[arg(value_name = "DRIVE")]
     pub(crate) drive: String,
 }

@@ -58,6 +58,7 @@ pub(crate) enum Drive {
         after_help = "It is refused if the other drives have too little room, or if a column may go to none of them. A column stays, read and written, until its successor on another drive is ready; columns of some files move at a time, at the rate that `braid heal --rate` sets. Then take the drive out of the cluster: braid drive rm NAME.\n\nExample:\n  braid drive drain old --wait && braid drive rm old"
     )]
     Drain {
+        /// The drive, as `braid drive ls` names it
         #[arg(value_name = "NAME")]
         name: String,
         /// Stop draining: moved columns stay where they are, and moves under way are completed
@@ -73,6 +74,7 @@ pub(crate) enum Drive {
         braid drive pause b1 && systemctl restart braid-b1 && braid drive resume b1"
     )]
     Pause {
+        /// The drive, as `braid drive ls` names it
         #[arg(value_name = "NAME")]
         name: String,
         /// The time, at most 24h
@@ -82,12 +84,14 @@ pub(crate) enum Drive {
     /// End the pause of a drive
     #[command(after_help = "Example:\n  braid drive resume b1")]
     Resume {
+        /// The drive, as `braid drive ls` names it
         #[arg(value_name = "NAME")]
         name: String,
     },
     /// Take a drive that holds no column out of the cluster, for ever
     #[command(after_help = "Example:\n  braid drive drain old --wait && braid drive rm old")]
     Rm {
+        /// The drive, as `braid drive ls` names it
         #[arg(value_name = "NAME")]
         name: String,
     },
@@ -110,8 +114,10 @@ pub(crate) enum Drive {
         drive that still serves: braid drive drain.\n\nExample:\n  braid drive replace drive-2 drive-7 && braid heal --watch"
     )]
     Replace {
+        /// The drive that is lost
         #[arg(value_name = "OLD")]
         old: String,
+        /// The drive that takes its place, which has joined
         #[arg(value_name = "NEW")]
         new: String,
     },
@@ -122,7 +128,8 @@ pub(crate) struct DriveServe {
     /// The directory in which the drive keeps its objects
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: PathBuf,
-    /// The manager's address; needed at the first start, and after the manager has moved
+    /// The manager's address, or several with commas between; needed at the first start, and after the
+    /// manager has moved
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) manager: Option<String>,
     /// A file that holds the join token, which is needed at the first start only
@@ -313,6 +320,7 @@ pub(crate) enum Manager {
     )]
     Rebuild(ManagerRebuild),
     /// After a restore: free the stored objects that belong to no file
+    #[command(after_help = "Example:\n  braid manager free-unnamed")]
     FreeUnnamed,
     /// Take a manager that is lost out of a cluster of several, and print the command for a host in its place
     #[command(

@@ -31,6 +31,7 @@ pub(crate) enum Volume {
     /// Remove a volume that holds no files
     #[command(after_help = "Example:\n  braid rm -r braid://old && braid volume rm old")]
     Rm {
+        /// The volume's name
         #[arg(value_name = "NAME")]
         name: String,
         /// Remove its snapshots first
@@ -41,6 +42,7 @@ pub(crate) enum Volume {
 
 #[derive(Debug, Args)]
 pub(crate) struct VolumeCreate {
+    /// The volume's name
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
     /// raid0, raid1, raid4, raid5 or rs(k,m)
@@ -89,6 +91,7 @@ pub(crate) struct KeyPlace {
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("old").required(true), group = clap::ArgGroup::new("new").required(true))]
 pub(crate) struct VolumeRekey {
+    /// The volume's name
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
     /// The file with the key by which the data key is wrapped
@@ -117,6 +120,7 @@ pub(super) fn key(text: &str) -> Result<String, String> {
 
 #[derive(Debug, Args)]
 pub(crate) struct VolumeSet {
+    /// The volume's name
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
     /// raid0, raid1, raid4, raid5 or rs(k,m)

@@ -28,6 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use braid_manager::EtcdConfig;
+use braid_manager::own_etcd::endpoints::Endpoints;
 use braid_manager::own_etcd::{AuthorityRecord, OwnEtcd, authority_of_text, authority_text, calls};
 use braid_transport::Authority;
 use braid_wire::token::{Pin, pin_of};
@@ -56,8 +57,8 @@ const ABSENT_MAX: Duration = Duration::from_secs(10);
 const SAY_EVERY: Duration = Duration::from_secs(10);
 /// Interval at which it is looked whether a restored state is marked as such.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Number of such looks after which the list of members is asked for: a minute.
-const FOLLOW_LOOKS: u32 = 60;
+/// Number of such looks after which the list of members is asked for.
+const FOLLOW_LOOKS: u32 = 5;
 /// Number of such looks after which certificates are made anew: a day.
 const RENEW_LOOKS: u32 = 24 * 60 * 60;
 
@@ -67,6 +68,8 @@ pub(crate) struct Host {
     dir: PathBuf,
     pub(crate) member: Member,
     authority: AuthorityRecord,
+    /// Addresses of all members of etcd, which whoever asks etcd on this host shares.
+    endpoints: Endpoints,
     /// True until a restored state is marked as such.
     restored: Arc<AtomicBool>,
 }
@@ -111,7 +114,8 @@ impl Host {
 
     fn with(dir: &Path, member: Member, authority: AuthorityRecord) -> Host {
         let restored = Arc::new(AtomicBool::new(member.restored));
-        Host { dir: dir.to_owned(), member, authority, restored }
+        let endpoints = Endpoints::new(member.endpoints());
+        Host { dir: dir.to_owned(), member, authority, endpoints, restored }
     }
 
     /// The host of a join that was cut short in this directory, if it is the one of this manager and of the
@@ -157,14 +161,14 @@ impl Host {
 
     /// The way to etcd's members.
     pub(crate) fn access(&self) -> calls::Access {
-        Certificates::of(&self.dir).access(self.member.endpoints())
+        Certificates::of(&self.dir).access(self.endpoints.clone())
     }
 
     /// The manager's state in etcd.
     pub(crate) fn etcd_config(&self) -> EtcdConfig {
         let calls::Access { endpoints, ca, certificate, key } = self.access();
         EtcdConfig {
-            endpoints,
+            endpoints: endpoints.now().to_vec(),
             ca: Some(ca),
             certificate: Some(certificate),
             key: Some(key),
@@ -257,7 +261,8 @@ impl Host {
     /// Waits until this host's etcd has its vote, which the manager that leads gives it.
     pub(crate) async fn until_votes(&self, bound: Duration) -> Result<(), Failure> {
         let end = Instant::now() + bound;
-        let others = calls::Access { endpoints: self.member.other_endpoints(), ..self.access() };
+        let others = Endpoints::new(self.member.other_endpoints());
+        let others = calls::Access { endpoints: others, ..self.access() };
         let mut seen = Instant::now();
         loop {
             let members = calls::list(&others).await;
@@ -307,6 +312,7 @@ impl Host {
             let peers = members.into_iter().filter(|it| !it.name.is_empty());
             let peers = peers.map(|it| Peer { name: it.name, peer: it.peer, client: it.client }).collect();
             if self.member.handle_members(peers) || looks.is_multiple_of(RENEW_LOOKS) {
+                self.endpoints.set(self.member.endpoints());
                 self.note(self.member.write(&self.dir).and_then(|()| self.write_certificates()));
                 self.note(self.tell_managers());
             }

@@ -6,6 +6,7 @@
 //! makes its own certificates, and its etcd takes the state over from the others; then it gets its vote.
 
 use std::fs;
+use std::io::{self, BufRead, Read};
 use std::net::{IpAddr, TcpListener, ToSocketAddrs};
 use std::path::Path;
 use std::process::Stdio;
@@ -17,7 +18,7 @@ use braid_layout::DriveId;
 use braid_manager::own_etcd::{AuthorityRecord, authority_in, calls};
 use braid_manager::restore::backup::{NAME_OF_BACKUPS, authority};
 use braid_manager::{LOST_AFTER_MS, ManagerError, Ready};
-use braid_transport::{Authority, ControlSession, Credentials, Limits, TransportError};
+use braid_transport::{Authority, ControlSession, Credentials, Limits, Managers, TransportError};
 use braid_wire::capability::Key;
 use braid_wire::control::{AddManager, ControlReply, ManagerAdded};
 use braid_wire::token::{BadToken, Token, TokenRole, pin_of};
@@ -32,6 +33,7 @@ use crate::args::{
 use crate::config::told::Told;
 use crate::config::told_of_manager;
 use crate::machine::address;
+use crate::machine::cluster_dir::CLUSTER_FILE;
 use crate::machine::etcd::member::{Member, Peer, at, host_of};
 use crate::machine::etcd::{Host, Patience, binary};
 use crate::machine::serve::with_etcd;
@@ -52,6 +54,8 @@ const TURN: Duration = Duration::from_secs(90);
 const RESTORE: Duration = Duration::from_secs(900);
 /// Time for which a token for a host is valid.
 pub(crate) const TOKEN_S: u64 = 24 * 3600;
+/// Maximum bytes that are read of a token from standard input.
+const TOKEN_BYTES_MAX: u64 = 4096;
 /// Names that a first start makes in the directory before there is a state.
 const MADE: &[&str] = &["etcd.toml", "authority.toml", "etcd.lock", "etcd", "etcd-tls"];
 
@@ -84,8 +88,8 @@ pub(crate) async fn init(asked: ClusterInit) -> Result<(), Failure> {
 
 /// Runs `braid cluster join`.
 pub(crate) async fn join(asked: ClusterJoin) -> Result<(), Failure> {
-    let what = || format!("join the managers of {}", asked.manager);
-    let token = token(asked.token.as_deref(), asked.token_file.as_deref())?;
+    let what = || format!("join the managers of {}", asked.manager.addresses().join(","));
+    let token = token_in(&asked.token_file)?;
     let name = asked.host.advertise.as_ref().unwrap_or(&asked.listen);
     let begun = Host::begun(&asked.host.dir, name, token.pin)?;
     if begun.is_none() {
@@ -161,7 +165,8 @@ pub(crate) async fn restore(asked: ClusterRestore) -> Result<(), Failure> {
         Err(failure) => Err(failure),
     };
     let host = found.inspect_err(|_| take_back(&dir))?;
-    with_etcd(serve, &told, host, Patience::First(FIRST), async |_: &Ready, _: &str| Ok(())).await
+    let after = async |_: &Ready, address: &str| tell_restored(address, &dir);
+    with_etcd(serve, &told, host, Patience::First(FIRST), after).await
 }
 
 /// Restores a backup into an etcd that Braid runs: so a cluster of one manager becomes one of several.
@@ -190,7 +195,8 @@ async fn restore_backup(backup: &Path, asked: Hosting, listen: String) -> Result
     running.stop().await;
     moved.inspect_err(|_| take_back(&dir))?;
     drop(unpacked);
-    with_etcd(serve, &told, host, Patience::First(FIRST), async |_: &Ready, _: &str| Ok(())).await
+    let after = async |_: &Ready, address: &str| tell_restored(address, &dir);
+    with_etcd(serve, &told, host, Patience::First(FIRST), after).await
 }
 
 /// The common beginning of all.
@@ -299,11 +305,25 @@ async fn tell_others(
             let token = client.make_token(token_spec(host)).await?;
             let listen = at(host, port);
             text += &format!(
-                "\non {host}:\n  braid cluster join {token} --manager {address} --listen {listen} --dir {dir}{etcd_port}\n"
+                "\non {host}:\n  braid cluster join --manager {address} --listen {listen} --dir {dir}{etcd_port} \
+                 --token-file - <<< {token}\n"
             );
         }
     }
     print(&format!("{text}\nto start this one again: braid manager serve --dir {dir}\n"))
+}
+
+/// Says what comes after a restore.
+fn tell_restored(address: &str, dir: &Path) -> Result<(), Failure> {
+    let cluster = quoted(dir.join(CLUSTER_FILE).as_os_str());
+    print(&format!(
+        "the first manager of the restored cluster serves on {address}\n\n\
+         It answers once it has compared its state with the drives. Drives that know none of its addresses are\n\
+         started with --manager {address}; clients need the address too. How it goes:\n  \
+         braid --cluster {cluster} status\n\
+         A token for each other host that is to be a manager:\n  \
+         braid --cluster {cluster} token new NAME --role manager --expires 1d --out FILE\n"
+    ))
 }
 
 /// A token for one host that becomes a manager.
@@ -323,17 +343,25 @@ pub(crate) fn token_spec(host: &str) -> TokenSpec {
     }
 }
 
-/// The token of a host that joins.
-fn token(text: Option<&str>, file: Option<&Path>) -> Result<Token, Failure> {
+/// The token of a host that joins, from a file or from standard input: others on the host can read command
+/// lines.
+fn token_in(file: &Path) -> Result<Token, Failure> {
+    let what = || format!("read {}", file.display());
+    if file.as_os_str() != "-" {
+        return token(&fs::read_to_string(file).doing(what)?);
+    }
+    let mut text = String::new();
+    let mut first = io::BufReader::new(io::stdin().lock().take(TOKEN_BYTES_MAX));
+    first.read_line(&mut text).doing(|| "read the token from standard input".to_owned())?;
+    token(&text)
+}
+
+/// The token of this text, if a host may become a manager with it.
+fn token(text: &str) -> Result<Token, Failure> {
     let what = || "read the token".to_owned();
     let refused = |why: String| {
         Failure::new(Exit::NotAllowed, what(), why)
-            .remedy("ask an admin for one: braid token new NAME --role manager --expires 1d")
-    };
-    let text = match (text, file) {
-        (_, Some(path)) => fs::read_to_string(path).doing(|| format!("read {}", path.display()))?,
-        (Some(text), None) => text.to_owned(),
-        (None, None) => String::new(),
+            .remedy("ask an admin for one: braid token new NAME --role manager --expires 1d --out FILE")
     };
     let token: Token = text.parse().map_err(|error: BadToken| refused(error.to_string()))?;
     if token.role != TokenRole::Manager {
@@ -346,18 +374,27 @@ fn token(text: Option<&str>, file: Option<&Path>) -> Result<Token, Failure> {
     Ok(token)
 }
 
-/// Asks the manager that leads to add this host: a manager that stands by names it.
-async fn ask(manager: &str, token: &Token, member: &Member) -> Result<ManagerAdded, Failure> {
+/// Asks the manager that leads to add this host: a manager that stands by names it. Those that cannot be
+/// reached are passed over.
+async fn ask(managers: &Managers, token: &Token, member: &Member) -> Result<ManagerAdded, Failure> {
     let end = Instant::now() + TURN;
-    let mut address = manager.to_owned();
-    let what = || format!("join the managers of {manager}");
+    let addresses = managers.addresses();
+    let what = || format!("join the managers of {}", addresses.join(","));
+    let mut others = addresses.iter();
+    let mut address = others.next().cloned().unwrap_or_default();
     let request = AddManager { address: member.name.clone(), peer: member.peer() };
     loop {
         let answered = ask_once(&address, token, &request).await;
         let refusal = match answered {
             Ok(added) => return Ok(added),
             Err(TransportError::Refusal(refusal)) => refusal,
-            Err(error) => return Err(error).doing(what),
+            Err(error) => match others.next() {
+                Some(next) => {
+                    address.clone_from(next);
+                    continue;
+                }
+                None => return Err(error).doing(what),
+            },
         };
         if !may_pass(&refusal) || Instant::now() > end {
             let exit = match refusal.reason {
@@ -402,7 +439,6 @@ async fn ask_once(
 
 /// True for a file of `braid manager backup`; other files are taken for snapshots of etcd.
 fn is_backup(path: &Path) -> Result<bool, Failure> {
-    use std::io::Read;
     let what = || format!("read {}", path.display());
     let mut begin = Vec::new();
     fs::File::open(path)
@@ -415,7 +451,6 @@ fn is_backup(path: &Path) -> Result<bool, Failure> {
 
 /// Refuses what is no whole snapshot.
 fn check_snapshot(path: &Path) -> Result<(), Failure> {
-    use std::io::Read;
     let what = || format!("read {}", path.display());
     let mut file = fs::File::open(path).doing(what)?;
     let mut seal = calls::Seal::default();
@@ -444,13 +479,13 @@ mod tests {
 
     #[test]
     fn only_a_managers_token_that_lasts_is_used() {
-        assert!(token(Some(&text(TokenRole::Manager, 0)), None).is_ok());
+        assert!(token(&text(TokenRole::Manager, 0)).is_ok());
         for (wrong, words) in [
             (text(TokenRole::Drive, 0), "role drive"),
             (text(TokenRole::Manager, 1), "expired"),
             ("nonsense".to_owned(), "not a token"),
         ] {
-            let failure = token(Some(&wrong), None).expect_err(words);
+            let failure = token(&wrong).expect_err(words);
             assert!(failure.exit == Exit::NotAllowed && failure.to_string().contains(words), "{failure}");
         }
     }

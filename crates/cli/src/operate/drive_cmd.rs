@@ -146,7 +146,7 @@ async fn pause(name: &str, for_ms: u64, cluster: Option<&Path>, report: Report) 
     connect::cluster(cluster).await?.pause_drive(name, for_ms).await?;
     let facts = Paused { drive: name.to_owned(), paused_ms: for_ms };
     report.facts(&facts, |facts| match facts.paused_ms {
-        0 => format!("{name} is not paused\n"),
+        0 => format!("{name} is paused no longer: if it is away for --lost-after, it is lost\n"),
         ms => format!("{name} is paused for {}: its columns stay while it is away\n", duration::show(ms)),
     })
 }

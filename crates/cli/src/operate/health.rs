@@ -79,6 +79,12 @@ fn of_columns(row: &DriveRow, notice: &str) -> Option<Risk> {
             );
             risk("hangs", row.components, what, remedy)
         }
+        DriveState::Away if row.components == 0 => risk(
+            "away",
+            0,
+            format!("{name} is away, {}, and holds no component", silence(row)),
+            of_away(row, notice),
+        ),
         DriveState::Away => {
             let components = count(row.components, "component");
             let behind =
@@ -171,6 +177,12 @@ fn of_away(row: &DriveRow, notice: &str) -> String {
     if row.scrub.wrong_files > 0 {
         // After a restart, the drive would lack what was in those files.
         return format!("`braid drive replace {typed} NEW`, then `braid rebuild NEW`");
+    }
+    if row.components == 0 {
+        return format!(
+            "start it on {} ({}), or take it out: `braid drive rm {typed}`",
+            row.host, row.directory
+        );
     }
     format!(
         "start it on {} ({}), then `braid rebuild {typed}`; if it is lost, `braid drive replace {typed} NEW`, then `braid rebuild \
@@ -383,6 +395,15 @@ pub(crate) mod tests {
         let (why, _) = verdict(&found, "", 10).expect("not well");
         assert_eq!(why, "8 of 10 drives at risk");
         assert_eq!(verdict(&[], "", 7), None);
+    }
+
+    #[test]
+    fn a_drive_that_is_away_and_empty_may_leave() {
+        let text = show(&risks(&[row("a", DriveState::Away, 0, 0)], ""), "");
+        assert!(
+            text.contains("and holds no component; start it on h (/d), or take it out: `braid drive rm a`"),
+            "{text}"
+        );
     }
 
     #[test]

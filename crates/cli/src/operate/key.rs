@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::files::names::remote;
 use crate::output::duration;
 use crate::output::exit::{Exit, Failure};
-use crate::output::report::{Report, table};
+use crate::output::report::{Report, complain, table};
 use crate::{args, connect};
 
 /// Maximum time that `rotate` waits for drives to hear of a turn.
@@ -77,7 +77,7 @@ pub(crate) async fn run(command: args::Keys, cluster: Option<&Path>, report: Rep
     match command {
         args::Keys::Ls => report.facts(&Listed::from(client.keys().await?), show),
         args::Keys::Rotate(asked) => rotate(&client, asked, report).await,
-        args::Keys::Revoke(asked) => revoke(&client, asked).await,
+        args::Keys::Revoke(asked) => revoke(&client, asked, report).await,
         args::Keys::Rejoin { drive } => Ok(client.rotate_keys(KeyTurning::Rejoin, &drive, false).await?),
     }
 }
@@ -96,12 +96,10 @@ async fn rotate(client: &Client, asked: args::KeyRotate, report: Report) -> Resu
     } else {
         (named.iter().map(|name| name.volume().to_owned()).collect::<Vec<_>>(), asked.drives)
     };
-    for volume in &volumes {
-        client.rotate_keys(KeyTurning::Volume, volume, asked.now).await?;
-    }
-    for drive in &drives {
-        client.rotate_keys(KeyTurning::Drive, drive, asked.now).await?;
-    }
+    // One whose keys cannot be turned does not keep the others from it.
+    let mut failed = None;
+    let volumes = turn(client, KeyTurning::Volume, volumes, asked.now, &mut failed).await;
+    let drives = turn(client, KeyTurning::Drive, drives, asked.now, &mut failed).await;
     let began = Instant::now();
     let waiting_for = loop {
         let waiting = waiting(&client.keys().await?, &volumes, &drives);
@@ -126,7 +124,27 @@ async fn rotate(client: &Client, asked: args::KeyRotate, report: Report) -> Resu
             text += "back up the manager now: older backups do not know these keys (braid manager backup)\n";
         }
         text
-    })
+    })?;
+    failed.map_or(Ok(()), Err)
+}
+
+/// Turns keys, and returns those that were turned; `failed`: the first failure.
+async fn turn(
+    client: &Client,
+    what: KeyTurning,
+    names: Vec<String>,
+    now: bool,
+    failed: &mut Option<Failure>,
+) -> Vec<String> {
+    let mut turned = Vec::new();
+    for name in names {
+        match client.rotate_keys(what, &name, now).await {
+            Ok(()) => turned.push(name),
+            Err(error) if failed.is_none() => *failed = Some(error.into()),
+            Err(error) => complain(&Failure::from(error).to_string()),
+        }
+    }
+    turned
 }
 
 /// The drives that have not heard of these turns yet.
@@ -140,9 +158,17 @@ fn waiting(known: &KeysReply, volumes: &[String], drives: &[String]) -> Vec<Stri
     waiting
 }
 
-async fn revoke(client: &Client, asked: args::KeyRevoke) -> Result<(), Failure> {
+async fn revoke(client: &Client, asked: args::KeyRevoke, report: Report) -> Result<(), Failure> {
     if let Some(number) = asked.client {
-        return Ok(client.revoke_client(ClientId(number)).await?);
+        let is_known = client.keys().await?.clients.iter().any(|row| row.client == ClientId(number));
+        client.revoke_client(ClientId(number)).await?;
+        let facts = serde_json::json!({ "client": number.to_string(), "known": is_known });
+        return report.facts(&facts, |_| match is_known {
+            true => format!(
+                "client {number} is shut out. What is started anew has another number: end its token too (braid token revoke)\n"
+            ),
+            false => format!("client {number} is shut out; none of this number is known now: braid key ls\n"),
+        });
     }
     if let Some(drive) = &asked.drive {
         return Ok(client.rotate_keys(KeyTurning::Revoke, drive, true).await?);

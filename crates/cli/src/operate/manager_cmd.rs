@@ -195,7 +195,9 @@ pub(crate) async fn free_unnamed(cluster: Option<&Path>, report: Report) -> Resu
 pub(crate) async fn replace(old: &str, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
     let client = connect::cluster(cluster).await?;
     client.remove_manager(old).await?;
-    let token = client.make_token(token_spec(&format!("for-{old}"))).await?;
+    let spec = token_spec(&format!("for-{old}"));
+    let name = spec.name.clone();
+    let token = client.make_token(spec).await?;
     let manager = client.config().managers.leading();
     let facts = serde_json::json!({
         "removed": old,
@@ -205,7 +207,8 @@ pub(crate) async fn replace(old: &str, cluster: Option<&Path>, report: Report) -
     report.facts(&facts, |_| {
         format!(
             "{old} is no manager any more. On the host that takes its place, within a day:\n  \
-             braid cluster join {token} --manager {manager} --listen HOST:7400 --dir DIR\n"
+             braid cluster join --manager {manager} --listen HOST:7400 --dir DIR --token-file - <<< {token}\n\
+             If none does: braid token revoke {name}\n"
         )
     })
 }

@@ -70,7 +70,10 @@ pub(crate) async fn run(
             let rows: Vec<Row> = client.tokens().await?.into_iter().map(Row::from).collect();
             report.facts(&rows, |rows| show(rows))
         }
-        args::TokenCommand::Revoke { name } => Ok(client.revoke_token(&name).await?),
+        args::TokenCommand::Revoke { name } => {
+            client.revoke_token(&name).await?;
+            report.facts(&serde_json::json!({ "revoked": name }), |_| format!("token {name} is revoked\n"))
+        }
     }
 }
 
@@ -202,8 +205,9 @@ fn show(rows: &[Row]) -> String {
             seconds => time::show(seconds.saturating_mul(1000)),
         };
         let state = match &row.used_by {
-            Some(drive) => format!("{} by {drive}", row.state),
-            None => row.state.to_owned(),
+            // A manager's number says nothing to people: the token's name does.
+            Some(drive) if row.role != "manager" => format!("{} by {drive}", row.state),
+            _ => row.state.to_owned(),
         };
         vec![row.name.clone(), row.role.to_owned(), allows, ends, state, row.sessions.to_string()]
     });

@@ -1,5 +1,6 @@
 //! `braid volume create|ls|set|rm`.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use braid_client::{Client, Name};
@@ -13,7 +14,7 @@ use crate::files::snapshots_below::{self, InTheWay};
 use crate::files::stat::{ShapeFacts, shape_facts, show_shape};
 use crate::operate::layout;
 use crate::output::exit::{Cause, Doing, Exit, Failure};
-use crate::output::report::{Report, table};
+use crate::output::report::{Report, count, table};
 use crate::output::size;
 use crate::{args, connect};
 
@@ -103,7 +104,24 @@ async fn create(create: args::VolumeCreate, cluster: Option<&Path>, report: Repo
             "encrypted, by key {key}: keep copies of it, as without it the data is lost\n"
         ));
     }
+    let status = connect::status_soon(&client).await?;
+    let up = status.drives.iter().filter(|row| row.state == DriveState::Up);
+    let hosts: BTreeSet<&str> = up.map(|row| row.host.as_str()).collect();
+    text.push_str(&lost_with_a_host(shape, hosts.len()).unwrap_or_default());
     report.facts(&facts, |_| text)
+}
+
+/// A line on files that would be lost with a host, if there are several hosts and that is so.
+fn lost_with_a_host(shape: Shape, hosts: usize) -> Option<String> {
+    let on_one = usize::from(shape.width()).div_ceil(hosts.max(1));
+    if hosts < 2 || shape.m() == 0 || on_one <= usize::from(shape.m()) {
+        return None;
+    }
+    Some(format!(
+        "a file survives the loss of {}, and of {hosts} hosts one has {on_one} of its columns: it does not survive \
+         that of a host\n",
+        count(shape.m().into(), "drive")
+    ))
 }
 
 /// Has an encrypted volume's data key wrapped by another key.
@@ -280,6 +298,22 @@ async fn list(client: &Client, report: Report) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_scheme_that_does_not_survive_a_host_is_told() {
+        let line = |scheme: &str, width, hosts| {
+            lost_with_a_host(Shape::parse(scheme, width, 4096).expect("a shape"), hosts)
+        };
+        assert!(
+            line("raid5", Some(4), 3)
+                .is_some_and(|line| line.contains("loss of 1 drive, and of 3 hosts one has 2"))
+        );
+        for (scheme, width, hosts) in
+            [("raid5", Some(3), 3), ("rs(4,2)", None, 3), ("raid5", Some(5), 1), ("raid0", Some(4), 2)]
+        {
+            assert_eq!(line(scheme, width, hosts), None, "{scheme} on {hosts} hosts");
+        }
+    }
 
     #[test]
     fn the_scheme_is_judged_without_a_cluster() {

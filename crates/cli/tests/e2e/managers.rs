@@ -152,8 +152,17 @@ fn token(by_host: &Host, name: &str) -> String {
     said.text().trim().to_owned()
 }
 
+/// The command by which a host joins: the first manager of the list answers nobody. The token is in a file.
+fn joining(of: &Host, host: &Host, token: &str) -> Command {
+    let file = host.log.with_extension("token");
+    fs::write(&file, token).expect("written");
+    let file = file.to_str().expect("text").to_owned();
+    let nobody = format!("{}:1", of.ip);
+    host.command(&["join", "--token-file", &file, "--manager", &format!("{nobody},{}", of.address())])
+}
+
 fn join(of: &Host, host: &mut Host, token: &str) {
-    let command = host.command(&["join", token, "--manager", &of.address()]);
+    let command = joining(of, host, token);
     host.start(command);
     host.until_ready();
 }
@@ -208,7 +217,7 @@ fn a_host_dies_with_its_etcd_and_another_takes_its_place() {
     let used = token(&a, "b");
     join(&a, &mut b, &used);
     let mut again = Host::new(&place, "again", "127.0.0.4");
-    run(again.command(&["join", &used, "--manager", &a.address()])).failed(6, "is for one manager");
+    run(joining(&a, &again, &used)).failed(6, "is for one manager");
     assert!(!again.dir.join("etcd.toml").exists(), "nothing was made");
     let fresh = token(&a, "c");
     join(&a, &mut c, &fresh);
@@ -390,7 +399,7 @@ fn a_join_that_was_killed_goes_on_and_an_etcd_that_lost_its_data_does_not() {
     let script = "#!/bin/sh\n[ \"$1\" = --version ] && exec etcd --version\nexec sleep 600\n";
     fs::write(&idle, script).expect("written");
     fs::set_permissions(&idle, fs::Permissions::from_mode(0o700)).expect("set");
-    let mut command = b.command(&["join", &token, "--manager", &a.address()]);
+    let mut command = joining(&a, &b, &token);
     command.arg("--etcd").arg(&idle);
     b.start(command);
     until("the others know of it", || b.dir.join("etcd.toml").exists());
@@ -401,19 +410,19 @@ fn a_join_that_was_killed_goes_on_and_an_etcd_that_lost_its_data_does_not() {
         let _ = fs::remove_dir_all(b.dir.join(name));
     }
     let _ = fs::remove_file(b.dir.join("etcd.lock"));
-    let mut command = b.command(&["join", &token, "--manager", &a.address()]);
+    let mut command = joining(&a, &b, &token);
     command.arg("--etcd").arg(&idle);
     b.start(command);
     until("it is asked for again", || b.dir.join("etcd.toml").exists());
     b.kill();
-    let mut command = b.command(&["join", &token, "--manager", &a.address()]);
+    let mut command = joining(&a, &b, &token);
     command.env("BRAID_LOG", "debug");
     b.start(command);
     b.until_ready();
     until_members(&a, 2);
     let secret = token.split('.').nth(4).expect("a secret");
     assert!(![&a, &b].iter().any(|host| host.log().contains(secret)), "a secret is in a log");
-    run(b.command(&["join", &token, "--manager", &a.address()])).failed(4, "braid manager serve");
+    run(joining(&a, &b, &token)).failed(4, "braid manager serve");
 
     // Its disk has lost what etcd had: to begin with nothing would be to forget what it had agreed to.
     b.stop();
@@ -459,9 +468,13 @@ fn what_cannot_become_a_manager_is_told_why() {
         (with("drive", parts[2], parts[5]), 6, "--role manager"),
         ("nonsense".to_owned(), 6, "not a token"),
     ] {
-        run(b.command(&["join", &token, "--manager", &a.address()])).failed(code, words);
+        run(joining(&a, &b, &token)).failed(code, words);
         assert!(!b.dir.exists(), "nothing was made for {words}");
     }
     by(&a, &["token", "revoke", "b"]).ok();
-    run(b.command(&["join", &good, "--manager", &a.address()])).failed(6, "was revoked");
+    run(joining(&a, &b, &good)).failed(6, "was revoked");
+    let mut without_port = b.command(&["join", "--manager", b.ip, "--token-file", "-"]);
+    without_port.stdin(Stdio::null());
+    let said = run(without_port);
+    assert!(said.code == 2 && said.err.contains("is not the address of a manager"), "{}", said.err);
 }

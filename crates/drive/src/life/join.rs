@@ -74,7 +74,11 @@ pub(crate) fn open(
     let options = Options { turns, ..options(config) };
     match Store::open(&dir, Some(who(identity)), options) {
         Ok((store, recovery)) => {
-            info!(dir = %dir.display(), ?recovery, "store open");
+            info!(
+                dir = %dir.display(), checkpoint = recovery.checkpoint, segments = recovery.segments,
+                records = recovery.records, torn_bytes = recovery.torn_bytes, damaged = recovery.damaged_count,
+                took_ms = recovery.took.as_millis(), "store open"
+            );
             if recovery.damaged_count > 0 {
                 warn!(dir = %dir.display(), damaged = recovery.damaged_count, "the store has damaged records: those units are lost here");
             }

@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
-use braid_layout::DriveId;
+use braid_layout::{DriveId, TokenId};
 use braid_meta::records::inodes;
-use braid_meta::records::schema::{DriveRecord, key, table};
+use braid_meta::records::schema::{DriveRecord, TokenRecord, key, table};
 use braid_meta::records::tx::Tx;
 use braid_meta::rules::drives::no_drive;
+use braid_meta::tree::tokens;
 use braid_wire::control::{DrainDrive, DrainDriveReply, DriveState, PAUSE_MS_MAX, PauseDrive, RemoveDrive};
 use braid_wire::{Reason, Refusal};
 
@@ -70,8 +71,8 @@ pub(crate) async fn pause(core: &Arc<Core>, asked: PauseDrive) -> Result<(), Ref
     Ok(())
 }
 
-/// Takes a drive out of the cluster: its record and all of its rows are deleted. The drive cannot come back
-/// under its identity.
+/// Takes a drive out of the cluster: its record and all of its rows are deleted, and the token that it alone
+/// has joined with ends. The drive cannot come back under its identity.
 pub(crate) async fn remove(core: &Arc<Core>, asked: RemoveDrive) -> Result<(), Refusal> {
     let drive = find(core, &asked.drive)?;
     let (state, draining) = {
@@ -85,7 +86,7 @@ pub(crate) async fn remove(core: &Arc<Core>, asked: RemoveDrive) -> Result<(), R
             format!("{name} is up, and new files may be placed on it: drain it first (braid drive drain)");
         return Err(Refusal::new(Reason::DriveInUse, detail));
     }
-    let remove = move |_: &Core, tx: &mut Tx| {
+    let remove = move |core: &Core, tx: &mut Tx| {
         must_be_empty(tx, drive, &name)?;
         // Components on the drive's removal list need not be freed any more.
         let (from, to) = key::of_drive(table::REMOVE, drive);
@@ -99,9 +100,13 @@ pub(crate) async fn remove(core: &Arc<Core>, asked: RemoveDrive) -> Result<(), R
         let rows =
             [key::drain, key::pause, key::drive_count, key::receipt, key::parts, key::drive_key, key::drive];
         rows.into_iter().for_each(|row| tx.delete(row(drive)));
-        Ok(())
+        tokens::drive_left(tx, drive, core.now_ms())
     };
-    core.write_then(remove, move |core, ()| core.drives().remove(drive)).await?;
+    let removed = move |core: &Core, ended: &Vec<(TokenId, TokenRecord)>| {
+        core.drives().remove(drive);
+        ended.iter().for_each(|(token, record)| core.tokens().put(*token, record.clone()));
+    };
+    core.write_then(remove, removed).await?;
     tracing::info!(%drive, "a drive was taken out of the cluster");
     Ok(())
 }

@@ -21,7 +21,7 @@ const WAIT: Duration = Duration::from_secs(20);
 /// Puts the state of `kv` into etcd, where none may be yet. It is a checkpoint after record 1, which no log
 /// has. No manager may run on it meanwhile.
 pub async fn import(config: &EtcdConfig, kv: Arc<dyn Kv>) -> Result<(), EtcdError> {
-    let link = Arc::new(Link::new(config).await?);
+    let link = Arc::new(Link::new(config, None).await?);
     // Of this import, so that one that was cut short leaves nothing that counts.
     let identity = u128::from_le_bytes(random());
     let state = encode(&StateRecord { identity });

@@ -1,8 +1,12 @@
 //! Requests to etcd. Each goes to one member; if that does not answer in time, the next request goes to the
 //! next member. The client library would choose among members by itself, but it may stay with one that hangs.
+//!
+//! Of an etcd that Braid runs the members change while the manager runs: the link asks those that there are
+//! now.
 
 use std::error::Error as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use etcd_client::{
@@ -13,6 +17,7 @@ use tokio::time::{sleep, timeout};
 use super::config::EtcdConfig;
 use super::error::EtcdError;
 use super::names::Names;
+use crate::own_etcd::endpoints::Endpoints;
 
 /// Maximum time that one member is waited for. Longer than etcd takes to elect a new leader of its own, and
 /// short enough for two members to be asked within a lease.
@@ -26,7 +31,10 @@ const ANSWER_MAX: usize = 64 << 20;
 
 /// The members of etcd.
 pub(super) struct Link {
-    members: Vec<Member>,
+    members: RwLock<Arc<[Member]>>,
+    /// Addresses of the members, as they change; `None`: they stay what they are.
+    endpoints: Option<Endpoints>,
+    options: ConnectOptions,
     /// Number of the member that is asked; taken modulo their number.
     current: AtomicUsize,
     pub(super) names: Names,
@@ -41,6 +49,17 @@ pub(super) struct Member {
     pub(super) client: Client,
     pub(super) kv: KvClient,
     pub(super) lease: LeaseClient,
+}
+
+impl Member {
+    async fn of(endpoint: &str, options: &ConnectOptions) -> Result<Member, EtcdError> {
+        let client = Client::connect([endpoint], Some(options.clone())).await;
+        let client =
+            client.map_err(|error| EtcdError::Config(format!("etcd at {endpoint}: {}", text(&error))))?;
+        let kv = client.kv_client().max_decoding_message_size(ANSWER_MAX);
+        let lease = client.lease_client();
+        Ok(Member { endpoint: endpoint.to_owned(), client, kv, lease })
+    }
 }
 
 /// A request that was not carried out, as far as is known.
@@ -59,8 +78,9 @@ pub(super) enum Trouble {
 }
 
 impl Link {
-    /// The members of this configuration. Connections are made when they are needed.
-    pub(super) async fn new(config: &EtcdConfig) -> Result<Link, EtcdError> {
+    /// The members of this configuration, or those of a list that may change. Connections are made when they
+    /// are needed.
+    pub(super) async fn new(config: &EtcdConfig, endpoints: Option<Endpoints>) -> Result<Link, EtcdError> {
         let mut options = ConnectOptions::new()
             .with_connect_timeout(CONNECT)
             .with_keep_alive(Duration::from_secs(5), Duration::from_secs(5))
@@ -70,20 +90,39 @@ impl Link {
         }
         let mut members = Vec::new();
         for endpoint in &config.endpoints {
-            let client = Client::connect([endpoint.as_str()], Some(options.clone())).await;
-            let client =
-                client.map_err(|error| EtcdError::Config(format!("etcd at {endpoint}: {}", text(&error))))?;
-            let kv = client.kv_client().max_decoding_message_size(ANSWER_MAX);
-            let lease = client.lease_client();
-            members.push(Member { endpoint: endpoint.clone(), client, kv, lease });
+            members.push(Member::of(endpoint, &options).await?);
         }
+        let members = RwLock::new(members.into());
         let current = AtomicUsize::new(0);
-        Ok(Link { members, current, names: Names::new(&config.prefix), state: config.shown() })
+        let names = Names::new(&config.prefix);
+        Ok(Link { members, endpoints, options, current, names, state: config.shown() })
     }
 
-    /// The members of etcd.
-    pub(super) fn members(&self) -> &[Member] {
-        &self.members
+    /// The members of etcd that there are now.
+    pub(super) async fn members(&self) -> Arc<[Member]> {
+        let known = Arc::clone(&self.members.read().unwrap_or_else(PoisonError::into_inner));
+        let Some(endpoints) = self.endpoints.as_ref().map(Endpoints::now) else { return known };
+        if endpoints.is_empty() || endpoints.iter().eq(known.iter().map(|member| &member.endpoint)) {
+            return known;
+        }
+        let mut members = Vec::new();
+        for endpoint in endpoints.iter() {
+            let found = known.iter().find(|member| member.endpoint == *endpoint).cloned();
+            let member = match found {
+                Some(member) => Ok(member),
+                None => Member::of(endpoint, &self.options).await,
+            };
+            match member {
+                Ok(member) => members.push(member),
+                Err(error) => tracing::warn!(%error, "a member of the managers' etcd cannot be asked"),
+            }
+        }
+        if members.is_empty() {
+            return known;
+        }
+        let members: Arc<[Member]> = members.into();
+        *self.members.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&members);
+        members
     }
 
     /// Asks one member, once.
@@ -92,8 +131,9 @@ impl Link {
         wait: Duration,
         ask: impl FnOnce(Member) -> F,
     ) -> Result<R, Trouble> {
+        let members = self.members().await;
         let turn = self.current.load(Ordering::Relaxed);
-        let member = self.members[turn % self.members.len()].clone();
+        let member = members[turn % members.len()].clone();
         let endpoint = member.endpoint.clone();
         let result = match timeout(wait, ask(member)).await {
             Ok(Ok(answer)) => return Ok(answer),
@@ -124,7 +164,7 @@ impl Link {
             };
             untrusted = if matches!(trouble, Trouble::Untrusted(_)) { untrusted + 1 } else { 0 };
             let may_help = matches!(trouble, Trouble::Unknown(_) | Trouble::Untrusted(_));
-            if !may_help || left <= PAUSE || untrusted >= self.members.len() {
+            if !may_help || left <= PAUSE || untrusted >= self.members().await.len() {
                 return Err(self.error(trouble));
             }
             sleep(PAUSE).await;
@@ -198,4 +238,26 @@ fn text(error: &Error) -> String {
         cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn members_that_join_are_asked_and_those_that_leave_are_not() {
+        let config = EtcdConfig::of_state("etcd://127.0.0.1:1").unwrap();
+        let endpoints = Endpoints::new(config.endpoints.clone());
+        let link = Link::new(&config, Some(endpoints.clone())).await.unwrap();
+        let asked = async || {
+            let ask = |member: Member| async move { Ok::<_, Error>(member.endpoint) };
+            link.once(ATTEMPT, ask).await.unwrap()
+        };
+        assert_eq!(asked().await, "127.0.0.1:1");
+        endpoints.set(vec!["127.0.0.1:2".to_owned(), "127.0.0.1:3".to_owned()]);
+        assert_eq!(asked().await, "127.0.0.1:2");
+        assert_eq!(link.members().await.len(), 2);
+        endpoints.set(Vec::new());
+        assert_eq!(link.members().await.len(), 2, "a list of nobody is no list");
+    }
 }

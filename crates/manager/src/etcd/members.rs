@@ -16,7 +16,7 @@ pub(super) async fn ask(link: &Link) -> Vec<MemberRow> {
     let mut rows = Vec::new();
     let mut known = Vec::new();
     let mut alarms = Vec::new();
-    for member in link.members() {
+    for member in link.members().await.iter() {
         let mut client = member.client.clone();
         if known.is_empty()
             && let Ok(Ok(list)) = timeout(WAIT, client.member_list()).await

@@ -86,7 +86,8 @@ pub(crate) async fn run(
     let _lock = lock(&dir)?;
     let slots = SessionSlots::new(raise_descriptors(SessionSlots::descriptors()));
     let listener = Listener::bind_with(&config.listen, Limits::default(), slots.capacity()).await?;
-    let link = Arc::new(Link::new(&etcd).await?);
+    let endpoints = config.own_etcd.as_ref().map(|own| own.access.endpoints.clone());
+    let link = Arc::new(Link::new(&etcd, endpoints).await?);
     let at = dir.clone();
     let opening = host::spawn_blocking(move || Cache::open(&at)).await;
     let cache = Arc::new(opening.map_err(|error| EtcdError::Config(error.to_string()))??);

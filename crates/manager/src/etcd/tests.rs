@@ -48,7 +48,7 @@ struct Leading {
 impl Node {
     /// A manager with its copy in this directory.
     async fn new(state: &str, dir: &Path) -> Node {
-        let link = Link::new(&EtcdConfig::of_state(state).expect("a state")).await.expect("a link");
+        let link = Link::new(&EtcdConfig::of_state(state).expect("a state"), None).await.expect("a link");
         let node = Node { link: Arc::new(link), cache: Arc::new(Cache::open(dir).expect("a copy")) };
         identify(&node.link, &node.cache, WAIT).await.expect("the state is found");
         node

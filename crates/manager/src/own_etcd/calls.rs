@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
+use super::endpoints::Endpoints;
 use super::plan::{Member, State};
 
 /// Bound of a call that is answered at once.
@@ -27,8 +28,8 @@ const CHECKSUM_BYTES: usize = 32;
 /// The way to etcd's members.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
-    /// Addresses of the members, `host:port`; this host's first.
-    pub endpoints: Vec<String>,
+    /// Addresses of the members.
+    pub endpoints: Endpoints,
     /// File with the CA's certificate, in PEM.
     pub ca: PathBuf,
     /// File with this manager's certificate, in PEM.
@@ -257,7 +258,7 @@ impl Seal {
 /// A connection to a member that has a vote, and the members that it knows.
 async fn reach(access: &Access) -> Result<(Client, Vec<Member>), Refusal> {
     let mut failed = Vec::new();
-    for endpoint in &access.endpoints {
+    for endpoint in access.endpoints.now().iter() {
         let ask = async {
             let mut client = connect(access, endpoint).await?;
             let list = client.member_list().await.map_err(|error| words(endpoint, &error))?;

@@ -54,9 +54,10 @@ pub(crate) async fn remove(core: &Arc<Core>, address: &str) -> Result<(), Refusa
     let own = own(core)?;
     let _one = core.changing_members.lock().await;
     let members = calls::look(&own.access).await?;
-    let id = plan::remove(&members, address)?;
-    calls::remove(&own.access, id).await?;
-    tracing::info!(manager = %address, "a manager was taken out of the cluster");
+    let lost = plan::remove(&members, address)?;
+    calls::remove(&own.access, lost.id).await?;
+    core.managers().handle_removed(lost.shown());
+    tracing::info!(manager = %lost.shown(), "a manager was taken out of the cluster");
     Ok(())
 }
 

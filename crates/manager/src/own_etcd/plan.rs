@@ -97,21 +97,28 @@ pub(crate) fn add(members: &[Member], address: &str, peer: &str) -> Result<Add, 
     Ok(Add::Anew)
 }
 
+/// Addresses of the managers that have a vote.
+pub(crate) fn voters(members: &[Member]) -> Vec<String> {
+    let has_vote = |member: &&Member| member.has_started() && !member.learns;
+    members.iter().filter(has_vote).map(|member| member.name.clone()).collect()
+}
+
 /// Decides which member is taken out for a manager that is lost.
-pub(crate) fn remove(members: &[Member], asked: &str) -> Result<u64, Refusal> {
+pub(crate) fn remove<'a>(members: &'a [Member], asked: &str) -> Result<&'a Member, Refusal> {
     let mut found: Vec<&Member> = members.iter().filter(|member| member.is_named(asked)).collect();
     if found.is_empty() {
         found = members.iter().filter(|member| member.is_on(asked)).collect();
     }
-    let names = || members.iter().map(Member::shown).collect::<Vec<_>>().join(", ");
+    let names = |of: &[&Member]| of.iter().map(|member| member.shown()).collect::<Vec<_>>().join(", ");
     let lost = match found.as_slice() {
         [lost] => *lost,
         [] => {
-            let detail = format!("no manager is at {asked:?}: the managers are {}", names());
+            let all: Vec<&Member> = members.iter().collect();
+            let detail = format!("no manager is at {asked:?}: the managers are {}", names(&all));
             return Err(Refusal::new(Reason::NotFound, detail));
         }
         _ => {
-            let detail = format!("more than one manager is at {asked:?}: name one of {}", names());
+            let detail = format!("more than one manager is at {asked:?}: name one of {}", names(&found));
             return Err(Refusal::new(Reason::NotFound, detail));
         }
     };
@@ -121,7 +128,7 @@ pub(crate) fn remove(members: &[Member], asked: &str) -> Result<u64, Refusal> {
         return Err(Refusal::new(Reason::NotAllowed, detail));
     }
     if lost.learns {
-        return Ok(lost.id);
+        return Ok(lost);
     }
     let left: Vec<&Member> = members.iter().filter(|member| !member.learns && member.id != lost.id).collect();
     let live = left.iter().filter(|member| member.state.is_some()).count();
@@ -136,7 +143,7 @@ pub(crate) fn remove(members: &[Member], asked: &str) -> Result<u64, Refusal> {
         );
         return Err(Refusal::new(Reason::NotAllowed, detail));
     }
-    Ok(lost.id)
+    Ok(lost)
 }
 
 /// The member whose vote is due, if it has caught up.
@@ -251,17 +258,22 @@ mod tests {
                 .map(|((host, live), id)| member(id, host, live))
                 .collect::<Vec<_>>()
         };
-        assert_eq!(remove(&three([true, true, false]), "c:7400"), Ok(3));
-        assert_eq!(remove(&three([true, true, false]), "c"), Ok(3));
+        let left = |members: &[Member], asked: &str| remove(members, asked).map(|lost| lost.id);
+        assert_eq!(left(&three([true, true, false]), "c:7400"), Ok(3));
+        assert_eq!(left(&three([true, true, false]), "c"), Ok(3));
         refused(remove(&three([true, true, true]), "c"), Reason::NotAllowed, "still answers");
         refused(remove(&three([true, false, false]), "c"), Reason::NotAllowed, "start b:7400 first");
         refused(remove(&three([true, true, false]), "d"), Reason::NotFound, "a:7400, b:7400, c:7400");
         refused(remove(&[member(1, "a", false)], "a"), Reason::NotAllowed, "no majority");
         let mut joining = three([true, true, true]);
         joining.push(unborn(4, "d"));
-        assert_eq!(remove(&joining, "d"), Ok(4));
-        let twice = [member(1, "a", true), Member { name: "a:1".into(), ..member(2, "a", false) }];
-        refused(remove(&twice, "a"), Reason::NotFound, "more than one");
+        assert_eq!(left(&joining, "d"), Ok(4));
+        assert_eq!(voters(&joining), ["a:7400", "b:7400", "c:7400"]);
+        let other = Member { name: "a:1".into(), ..member(2, "a", false) };
+        let twice = [member(1, "a", true), other, member(3, "b", true)];
+        let words = "more than one manager is at \"a\": name one of a:7400, a:1";
+        refused(remove(&twice, "a"), Reason::NotFound, words);
+        assert!(!remove(&twice, "a").expect_err("two").detail.contains("b:7400"));
     }
 
     #[test]

@@ -51,6 +51,7 @@ impl Job for TendEtcd {
         let members = calls::look(&own.access).await?;
         let alarms = calls::alarms(&own.access).await?;
         core.managers().handle_members(rows(&members, &alarms));
+        core.managers().handle_voters(plan::voters(&members));
         if let Some((id, alarm)) = alarms.iter().find(|(_, alarm)| *alarm == "CORRUPT") {
             let name = members.iter().find(|member| member.id == *id).map_or("a member", Member::shown);
             let detail = format!(

@@ -38,6 +38,7 @@ use braid_meta::records::tx::Tx;
 use braid_meta::rules::drives::Drive;
 use braid_meta::rules::jobs::Progress;
 use braid_meta::rules::leadership::Leadership;
+use braid_meta::tree::seen::place_of_frozen;
 use braid_meta::tree::volumes::path_of;
 use braid_wire::control::{DriveState, EntryKind};
 use braid_wire::{Reason, Refusal};
@@ -183,7 +184,10 @@ fn drives(core: &Core) -> Result<(Vec<DriveId>, BTreeSet<DriveId>), Refusal> {
     if !away.iter().any(waited_for) || (!up.is_empty() && core.uptime_ms() > DRIVES_WAIT_MS) {
         return Ok((up, away.into_iter().collect()));
     }
-    let detail = format!("waiting for {}: start them", table.names(away));
+    let detail = format!(
+        "waiting for {}: start them; if this manager has another address than before, with --manager HOST:PORT",
+        table.names(away)
+    );
     Err(Refusal::new(Reason::NotServing, detail))
 }
 
@@ -313,7 +317,11 @@ fn settle(tx: &mut Tx, file: FileId, found: OnDrives, away: &BTreeSet<DriveId>) 
     // file is not whole, its size cannot be settled.
     inode.restored(whole);
     inodes::save(tx, file, &inode)?;
-    Ok(if whole { Found::Whole } else { Found::NotWhole(path_of(tx, &inode)?) })
+    let name = |tx: &Tx| match inode.is_frozen() {
+        true => place_of_frozen(tx, file, &inode),
+        false => path_of(tx, &inode),
+    };
+    Ok(if whole { Found::Whole } else { Found::NotWhole(name(tx)?) })
 }
 
 /// Handles a file that no name leads to. Its record, if any, is deleted, but its objects stay: it was leased

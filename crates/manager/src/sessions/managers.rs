@@ -12,6 +12,8 @@ pub struct KnownManagers {
     /// Rows for status, the leader first.
     rows: Vec<ManagerRow>,
     members: Vec<MemberRow>,
+    /// Addresses of the managers that vote in the etcd that Braid runs.
+    voters: Vec<String>,
     /// Addresses that peers are told, the leader first; empty for the only manager.
     told: Vec<String>,
     mark: u32,
@@ -36,6 +38,24 @@ impl KnownManagers {
     /// The members of etcd as they answered last.
     pub fn handle_members(&mut self, members: Vec<MemberRow>) {
         self.members = members;
+    }
+
+    /// The managers that vote in the etcd that Braid runs: also one that is away is one of them.
+    pub fn handle_voters(&mut self, voters: Vec<String>) {
+        self.voters = voters;
+    }
+
+    /// A manager was taken out.
+    pub fn handle_removed(&mut self, address: &str) {
+        self.voters.retain(|voter| voter != address);
+        self.members.retain(|member| member.name != address);
+        let rows = self.rows.iter().filter(|row| row.address != address).cloned().collect();
+        self.handle_managers(rows);
+    }
+
+    /// Addresses of the managers that vote in the etcd that Braid runs.
+    pub fn voters(&self) -> &[String] {
+        &self.voters
     }
 
     /// Rows of the managers, the leader first.
@@ -82,5 +102,22 @@ mod tests {
         assert_eq!((known.told()[0].as_str(), known.mark()), ("a:1", mark));
         known.handle_managers(vec![row("a:1", true), row("b:1", false)]);
         assert_ne!(known.mark(), mark);
+    }
+
+    #[test]
+    fn one_that_was_taken_out_is_told_to_nobody() {
+        let mut known = KnownManagers::default();
+        let row = |address: &str| ManagerRow {
+            address: address.to_owned(),
+            leads: address == "a:1",
+            silent_ms: 0,
+            lag: 0,
+            version: String::new(),
+        };
+        known.handle_managers(vec![row("a:1"), row("b:1")]);
+        known.handle_voters(vec!["a:1".to_owned(), "b:1".to_owned()]);
+        known.handle_removed("b:1");
+        assert_eq!((known.voters(), known.told()), (&["a:1".to_owned()][..], &["a:1".to_owned()][..]));
+        assert_eq!(known.rows().len(), 1);
     }
 }

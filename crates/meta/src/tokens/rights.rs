@@ -182,7 +182,7 @@ pub fn allowed(
     let Some(volumes) = seen(token) else { return Ok(()) };
     for place in &need.places {
         if volume_of(place)?.is_some_and(|volume| !volumes.contains(&volume)) {
-            let why = format!("is not for this volume, and {request} is about it");
+            let why = format!("is not for this volume ({request})");
             let remedy = "a token for it: braid token new NAME --volumes VOLUME";
             return Err(refused(token, &why, remedy));
         }
@@ -207,21 +207,21 @@ pub fn allowed_at_all(token: &TokenRecord, request: &str, right: Right) -> Resul
         }
         (TokenRole::Admin, _) => Ok(()),
         (TokenRole::Client, Right::Admin) => {
-            let why = format!("is a client's, and {request} is for admins");
+            let why = format!("is a client's, and this is for admins ({request})");
             let remedy =
                 "it, or use an admin's cluster.toml: the manager's directory has one (--cluster FILE)";
             Err(refused(token, &why, remedy))
         }
         (TokenRole::Client, Right::Whole) if token.volumes.is_some() => {
-            let why = format!("is for some volumes, and {request} is about all");
+            let why = format!("is for some volumes, and this is about all ({request})");
             Err(refused(token, &why, "a token without --volumes: braid token new NAME"))
         }
         (TokenRole::Client, Right::Whole) if token.user.as_ref().is_some_and(|user| user.uid != 0) => {
-            let why = format!("is bound to a user, and {request} is about all files");
+            let why = format!("is bound to a user, and this is about all files ({request})");
             Err(refused(token, &why, "a token without --uid: braid token new NAME"))
         }
         (TokenRole::Client, Right::Write) if token.read_only => {
-            let why = format!("is read-only, and does not allow {request}");
+            let why = format!("is read-only, and allows no change ({request})");
             Err(refused(token, &why, "one that may change things: braid token new NAME, without --read-only"))
         }
         (TokenRole::Client, _) => Ok(()),

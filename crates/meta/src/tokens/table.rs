@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use braid_layout::{DriveId, TokenId};
+use braid_wire::token::TokenRole;
 use braid_wire::{Reason, Refusal};
 
 use crate::records::schema::TokenRecord;
@@ -90,10 +91,14 @@ pub fn usable(record: &TokenRecord, drive: DriveId, now_ms: u64) -> Result<(), R
     }
     if record.single_use && record.used_by != DriveId(0) && record.used_by != drive {
         let role = record.role.word();
+        // The number of a manager's host is known to nobody.
+        let other = match record.role {
+            TokenRole::Drive => format!("drive {}", record.used_by.short()),
+            _ => format!("another {role}"),
+        };
         let detail = format!(
-            "token {name:?} is for one {role}, and {role} {} has joined with it: ask an admin for another one for this \
-             {role} (braid token new NAME --role {role})",
-            record.used_by.short()
+            "token {name:?} is for one {role}, and {other} has joined with it: ask an admin for another one for this \
+             {role} (braid token new NAME --role {role})"
         );
         return Err(Refusal::new(Reason::BadToken, detail));
     }
@@ -103,7 +108,6 @@ pub fn usable(record: &TokenRecord, drive: DriveId, now_ms: u64) -> Result<(), R
 #[cfg(test)]
 mod tests {
     use braid_wire::capability::Key;
-    use braid_wire::token::TokenRole;
 
     use super::*;
 

@@ -58,7 +58,7 @@ fn refuse_early(what: &str, turned_ms: u64, at_once: bool, now_ms: u64) -> Resul
     let seconds = (free_ms - now_ms).div_ceil(1000);
     let detail = format!(
         "the keys of {what} were turned a short time ago, and capabilities under the keys before are still in use: try \
-         again in {seconds} s, or end these at once (--now)"
+         again in {seconds} s, or end these now (braid key rotate --now)"
     );
     Err(Refusal::new(Reason::NotAllowed, detail))
 }

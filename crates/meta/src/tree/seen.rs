@@ -12,6 +12,7 @@ use crate::records::schema::{
 use crate::records::tx::Tx;
 use crate::records::{inodes, past};
 use crate::tree::names::show;
+use crate::tree::volumes;
 
 /// Number of rows of a directory that are read at a time. A name has at most one past row for each snapshot.
 const ROWS: usize = 4096;
@@ -106,6 +107,29 @@ pub fn get(tx: &Tx, file: FileId, within: Option<Within>) -> Result<InodeRecord,
             find(tx, file, within)?.ok_or_else(|| inodes::damaged(file, "a snapshot lacks its past row"))
         }
     }
+}
+
+/// A frozen file as users name it: the place of its file in the newest snapshot that shows its bytes.
+pub fn place_of_frozen(tx: &Tx, data: FileId, inode: &InodeRecord) -> Result<String, Refusal> {
+    let file = inode.frozen;
+    for (row, _) in past::bytes_in(tx, file, data)?.iter().rev() {
+        let number = key::until_in(row);
+        let record: Option<SnapshotRecord> = tx.record(&key::snapshot(inode.volume, number))?;
+        let Some(record) = record.filter(|record| !record.going) else { continue };
+        let within = Within { root: record.root, number };
+        let mut path = String::new();
+        let mut at = file;
+        while at != record.root {
+            let Some(seen) = find(tx, at, Some(within))?.filter(|seen| seen.parent != FileId(0)) else {
+                break;
+            };
+            path = format!("/{}{path}", show(&seen.name));
+            at = seen.parent;
+        }
+        let directory = volumes::path_of(tx, &inodes::get(tx, record.root)?)?;
+        return Ok(format!("{}/.snapshots/{}{path}", directory.trim_end_matches('/'), record.name));
+    }
+    volumes::path_of(tx, inode)
 }
 
 /// The extended attributes of a file, by name.

@@ -218,6 +218,21 @@ pub fn handle_join(tx: &mut Tx, token: TokenId, drive: DriveId, now_ms: u64) -> 
     Ok(record)
 }
 
+/// Ends the tokens that one drive has joined with, as that drive leaves for ever: it could repeat them.
+/// Returns them as they are after that.
+pub fn drive_left(tx: &mut Tx, drive: DriveId, now_ms: u64) -> Result<Vec<(TokenId, TokenRecord)>, Refusal> {
+    let mut ended = Vec::new();
+    for (token, mut record) in all(tx)? {
+        let is_its = record.role == TokenRole::Drive && record.single_use && record.used_by == drive;
+        if is_its && record.revoked_ms == 0 {
+            record.revoked_ms = now_ms.max(1);
+            tx.set(key::token(token), &record);
+            ended.push((token, record));
+        }
+    }
+    Ok(ended)
+}
+
 /// The outcome of a revocation.
 #[derive(Debug)]
 pub struct Revoked {
@@ -513,6 +528,11 @@ mod tests {
         let rows = db.read(|tx| rows(tx, TokenId(4), 10, |_| 3)).expect("read").0;
         let row = rows.iter().find(|row| row.name == "d").expect("listed");
         assert_eq!((row.state, row.sessions), (TokenState::Used, 3));
+        // It leaves for ever: it cannot repeat the join.
+        let ended = db.write(|tx| drive_left(tx, DriveId(1), 11)).expect("ended");
+        assert_eq!(ended.iter().map(|(token, _)| token.0).collect::<Vec<_>>(), [5]);
+        assert_eq!(join(5, 1).expect_err("revoked").reason, Reason::BadToken);
+        assert_eq!(join(many.0, 1).expect("any number").used_by, DriveId(0));
     }
 
     #[test]

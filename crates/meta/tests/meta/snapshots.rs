@@ -598,3 +598,25 @@ fn what_is_removed_while_it_is_frozen_for_one_snapshot_is_in_the_next_one_too() 
         real.end().unwrap();
     }
 }
+
+#[test]
+fn a_frozen_file_is_named_by_the_snapshot_that_shows_it_and_its_path_there() {
+    let real = run(&[
+        Op::MakeDirectory("a".into()),
+        Op::Write("a/b".into(), 10),
+        Op::Write("c".into(), 10),
+        Op::Snapshot("a".into(), "x".into()),
+        Op::Snapshot(String::new(), "y".into()),
+        Op::Rename("a/b".into(), "b".into(), RenameHow::Replace),
+        Op::Write("b".into(), 20),
+        Op::Unlink("c".into(), false),
+        Op::EndFreezes,
+    ]);
+    let places = |tx: &Tx| -> Result<BTreeSet<String>, Refusal> {
+        let rows = tx.inodes(None, usize::MAX)?;
+        let frozen = rows.iter().filter(|(_, inode)| inode.is_frozen());
+        frozen.map(|(data, inode)| seen::place_of_frozen(tx, *data, inode)).collect()
+    };
+    let expected = ["braid://v/.snapshots/y/a/b", "braid://v/.snapshots/y/c"];
+    assert_eq!(real.db.read(places).unwrap(), BTreeSet::from(expected.map(str::to_owned)));
+}

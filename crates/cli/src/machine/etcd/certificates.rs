@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use braid_manager::own_etcd::calls::Access;
+use braid_manager::own_etcd::endpoints::Endpoints;
 use braid_transport::{Authority, EtcdUse};
 
 use super::make_private;
@@ -44,7 +45,7 @@ impl Certificates {
     }
 
     /// The way to members of etcd, with the manager's own certificate.
-    pub(crate) fn access(&self, endpoints: Vec<String>) -> Access {
+    pub(crate) fn access(&self, endpoints: Endpoints) -> Access {
         Access { endpoints, ca: self.ca(), certificate: self.client(), key: self.client() }
     }
 

@@ -247,6 +247,9 @@ impl Said {
     }
 }
 
+/// A warning about etcd's own users, of which the managers' etcd has none: certificates are its only way in.
+const HARMLESS: &str = "simple token is not cryptographically signed";
+
 /// A line of etcd's log: its weight and its words. etcd reports one level above what it means for Braid's
 /// operator: it warns of each connection that it makes, and its information is about its own works.
 fn understood(line: &str) -> (Weight, String) {
@@ -258,6 +261,7 @@ fn understood(line: &str) -> (Weight, String) {
     };
     let word = |key: &str| entry[key].as_str().unwrap_or_default();
     let weight = match word("level") {
+        _ if word("msg") == HARMLESS => Weight::Debug,
         "fatal" | "panic" | "dpanic" => Weight::Error,
         "error" => Weight::Warn,
         "warn" => Weight::Info,
@@ -280,6 +284,8 @@ mod tests {
             r#"{"level":"fatal","ts":"x","caller":"y","msg":"discovery failed","error":"no such host"}"#;
         assert_eq!(understood(line), (Weight::Error, "discovery failed: no such host".to_owned()));
         assert_eq!(understood(r#"{"level":"info","msg":"m"}"#), (Weight::Debug, "m".to_owned()));
+        let warning = format!(r#"{{"level":"warn","msg":"{HARMLESS}"}}"#);
+        assert_eq!(understood(&warning).0, Weight::Debug);
         assert_eq!(understood("panic: x"), (Weight::Info, "panic: x".to_owned()));
         assert_eq!(understood("WARNING: 2026 [core] x").0, Weight::Debug);
     }

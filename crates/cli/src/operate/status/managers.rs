@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::operate::health::Risk;
 use crate::output::report::{count, table};
-use crate::output::size;
+use crate::output::{duration, size};
 
 /// Lag after which a manager that stands by is a risk: it would take over late.
 const SILENT_MS_MAX: u64 = 10_000;
@@ -65,22 +65,29 @@ pub(crate) fn facts(status: &StatusReply) -> Facts {
 
 /// Dangers to the managers' state, or to the next manager's taking over.
 pub(crate) fn risks(status: &StatusReply) -> Vec<Risk> {
+    let is_silent = |row: &ManagerRow| !row.leads && row.silent_ms > SILENT_MS_MAX;
     let of_manager = |row: &ManagerRow| {
-        let is_late = !row.leads && row.silent_ms > SILENT_MS_MAX;
-        is_late.then(|| {
-            let seconds = row.silent_ms / 1000;
-            let changes = count(row.lag, "change");
-            Risk::of_manager(
-                &row.address,
-                "manager-behind",
-                format!("the manager {} was not heard for {seconds} s, and is {changes} behind", row.address),
+        let name = &row.address;
+        let member = status.members.iter().find(|member| member.name == *name);
+        let silent = duration::show(row.silent_ms);
+        let lag =
+            if row.lag > 0 { format!(", and is {} behind", count(row.lag, "change")) } else { String::new() };
+        let risk = match member {
+            Some(member) if !member.healthy => (
+                format!("the manager {name} was not heard for {silent}, and its etcd does not answer"),
+                format!("start it on its host; if the host is lost: braid manager replace {name}"),
+            ),
+            _ => (
+                format!("the manager {name} was not heard for {silent}{lag}"),
                 "see that it runs, and reaches the others".to_owned(),
-            )
-        })
+            ),
+        };
+        is_silent(row).then(|| Risk::of_manager(name, "manager-behind", risk.0, risk.1))
     };
+    let is_told = |name: &str| status.managers.iter().any(|row| row.address == name && is_silent(row));
     let of_member = |row: &MemberRow| {
         let name = if row.name.is_empty() { &row.peer } else { &row.name };
-        let away = (!row.healthy).then(|| {
+        let away = (!row.healthy && !is_told(name)).then(|| {
             Risk::of_manager(
                 name,
                 "etcd-away",
@@ -114,9 +121,14 @@ pub(crate) fn show(facts: &Facts) -> String {
 /// The tables for people, also of one manager.
 pub(crate) fn tables(facts: &Facts) -> String {
     let managers = facts.managers.iter().map(|manager| {
-        let role = if manager.leads { "leads" } else { "stands by" };
+        let role = match manager.leads {
+            true => "leads",
+            false if manager.silent_ms > SILENT_MS_MAX => "silent",
+            false => "stands by",
+        };
         let behind = if manager.leads { String::new() } else { manager.lag.to_string() };
-        let heard = if manager.leads { String::new() } else { format!("{} s ago", manager.silent_ms / 1000) };
+        let heard =
+            if manager.leads { String::new() } else { format!("{} ago", duration::show(manager.silent_ms)) };
         vec![manager.address.clone(), role.to_owned(), behind, heard, manager.version.clone()]
     });
     let managers = table(&["manager", "role", "behind", "heard", "version"], &[2, 3], managers);
@@ -171,7 +183,7 @@ mod tests {
         let text = show(&facts(&three));
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines[1], ["b:1", "leads", "0.1.0"], "{text}");
-        assert_eq!(lines[2], ["a:1", "stands", "by", "7", "2", "s", "ago", "0.1.0"], "{text}");
+        assert_eq!(lines[2], ["a:1", "stands", "by", "7", "3", "s", "ago", "0.1.0"], "{text}");
         assert_eq!(
             (&lines[5][..3], &lines[6][1..3]),
             (&["a", "a:2380", "leads"][..], &["b:2380", "follows"][..])
@@ -197,5 +209,21 @@ mod tests {
         assert_eq!((found.len(), text.lines().count()), (3, 3), "{text}");
         let (why, _) = crate::operate::health::verdict(&found, "", 4).expect("not well");
         assert_eq!(why, "the managers are at risk");
+    }
+
+    #[test]
+    fn a_host_that_is_lost_is_one_risk_which_names_the_command() {
+        let lost = status(
+            vec![manager("a", true, 0, 0), manager("b", false, 2, 75_000)],
+            vec![member("a", true, &[]), member("b", false, &[])],
+        );
+        let found = risks(&lost);
+        let text = crate::operate::health::show(&found, "");
+        assert_eq!(found.len(), 1, "{text}");
+        for words in ["b was not heard for 75 s, and its etcd does not answer", "braid manager replace b"] {
+            assert!(text.contains(words), "{words} is not in {text}");
+        }
+        let shown = tables(&facts(&lost));
+        assert!(shown.lines().any(|line| line.starts_with("b ") && line.contains("silent")), "{shown}");
     }
 }

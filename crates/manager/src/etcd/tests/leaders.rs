@@ -64,7 +64,7 @@ async fn a_directory_of_another_state_is_refused_and_so_is_an_etcd_that_has_lost
     }
     leading.resign().await;
     let find = async |state: &str| {
-        let link = Link::new(&EtcdConfig::of_state(state).unwrap()).await.unwrap();
+        let link = Link::new(&EtcdConfig::of_state(state).unwrap(), None).await.unwrap();
         identify(&link, &node.cache, WAIT).await
     };
     let state = etcd.state();

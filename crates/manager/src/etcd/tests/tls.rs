@@ -61,7 +61,7 @@ async fn etcd_is_trusted_by_its_ca_and_trusts_the_manager_by_its_certificate() {
         config.ca = Some(ca.to_owned());
         config.certificate = own.map(|own| own.certificate.clone());
         config.key = own.map(|own| own.key.clone());
-        let link = Link::new(&config).await.expect("a link");
+        let link = Link::new(&config, None).await.expect("a link");
         let cache = tempfile::tempdir().expect("a directory");
         let cache = Arc::new(Cache::open(cache.path()).expect("a copy"));
         identify(&link, &cache, WAIT).await
