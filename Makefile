@@ -5,7 +5,7 @@ export RUST_BACKTRACE ?= 1
 # Where cargo puts what it builds.
 TARGET_DIR = $(shell $(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
 
-.PHONY: lab posix posix-suites mount-trees mount-files mount-soak mount-fsx mount-peers setup-mount andrew demo test quick python wheel cases setup setup-etcd setup-python setup-full store-full store-model index-memory many-files build format lint docs units fuzz-smoke kill-loop kill-managers rounds three-hosts three-managers upgrade send-ways perf soak clean
+.PHONY: lab posix posix-suites mount-trees mount-files mount-soak mount-fsx mount-peers setup-mount andrew demo test quick python wheel cases setup setup-etcd setup-python setup-full store-full store-model index-memory many-files build format lint docs units fuzz-smoke kill-loop kill-managers rounds three-hosts three-managers wire-capture upgrade send-ways perf soak clean
 
 ## A whole cluster on this machine: files in and out, a drive killed, read degraded, rebuilt, compared.
 demo: build
@@ -117,6 +117,14 @@ rounds: setup
 ## then all.
 three-managers: build
 	tests/three-managers.sh
+
+## By hand, as root: all packets of a cluster that does about all that there is are recorded, and searched for
+## secrets, names, and what files of private and encrypted volumes hold.
+wire-capture: build setup-etcd
+	@{ command -v ip && command -v python3; } >/dev/null || \
+	{ apt-get update && apt-get install -y --no-install-recommends iproute2 python3; }
+	$(CARGO) build --release --locked -p braid-lab --example wire_capture
+	tests/wire-capture.sh "$(TARGET_DIR)/release/braid" "$(TARGET_DIR)/release/examples/wire_capture"
 
 ## By hand, as root: the three hosts of docs/operations.md in three network namespaces.
 three-hosts: build

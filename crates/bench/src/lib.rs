@@ -46,4 +46,4 @@ pub use machine::{Machine, MeasuredDir, available_bytes};
 pub use measure::{Effort, Progress, Watch};
 pub use memory::touch as touch_memory;
 pub use report::{Amplification, Cache, Experiment, Load, Report, Row, Side, Spread, Timing};
-pub use stats::median;
+pub use stats::{median, spread};

@@ -20,7 +20,7 @@ pub fn median(values: &[f64]) -> f64 {
 }
 
 /// All statistics of some samples.
-pub(crate) fn spread(values: &[f64]) -> Spread {
+pub fn spread(values: &[f64]) -> Spread {
     let samples = u32::try_from(values.len()).unwrap_or(u32::MAX);
     let count = f64::from(samples.max(1));
     let mean = values.iter().sum::<f64>() / count;

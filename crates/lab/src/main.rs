@@ -47,6 +47,7 @@ async fn run(command: Command, report: Report) -> Result<(), Failure> {
         Command::Bench(Bench::Bound(asked)) => bench::bound::run(asked, report).await,
         Command::Bench(Bench::Local(asked)) => bench::local::run(asked, report).await,
         Command::Bench(Bench::Privacy(asked)) => bench::privacy::run(asked, report).await,
+        Command::Bench(Bench::Trust(asked)) => bench::trust::run(asked, report).await,
         Command::Bench(Bench::Array(asked)) => bench::array::run(asked, report).await,
         Command::Bench(Bench::Cache(asked)) => bench::cache::run(asked, report).await,
         Command::Bench(Bench::Cost(asked)) => bench::cost::run(asked, report).await,

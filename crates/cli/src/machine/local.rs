@@ -117,6 +117,18 @@ impl Server {
         start(dir, MANAGER, command, mode).await
     }
 
+    /// Starts a process that serves, with these words of the command line, as `name`.
+    pub async fn start_as(
+        dir: &ClusterDir,
+        name: &str,
+        words: &[&str],
+        mode: Mode,
+    ) -> Result<Server, Failure> {
+        let mut command = braid(None)?;
+        command.args(words);
+        start(dir, name, command, mode).await
+    }
+
     /// Starts a drive, at its previous address if that is free: clients with open files look there first.
     pub async fn start_drive(dir: &ClusterDir, drive: DriveStart<'_>, mode: Mode) -> Result<Server, Failure> {
         let before = PidRecord::read(&dir.pid(drive.name)).map(|record| record.address);

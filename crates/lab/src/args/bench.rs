@@ -113,6 +113,14 @@ pub(crate) enum Bench {
         braid-lab bench local\n  braid-lab bench local --only 'sequential read'\n  braid-lab bench local --out docs/results"
     )]
     Local(BenchCluster),
+    /// Several managers, and keys that turn: files made a second, a leader that dies, requests that fail
+    #[command(after_help = "Rows:\n  \
+        files made              a second, on three members of etcd, by turns with one manager's own state\n  \
+        the leader's death      with its member of etcd: how long names wait; the longest write and read of open files\n  \
+        keys turn               requests that fail meanwhile\n\n\
+        Three managers run with the etcd that they start: it needs the program etcd, and leaves these rows out without. It needs 4 GiB free in the directory (1 GiB with --quick) and about five minutes. It ends its processes and removes its files, also on Ctrl-C.\n\nExamples:\n  \
+        braid-lab bench trust\n  braid-lab bench trust --only 'made and closed' --dir /disk1\n  braid-lab bench trust --out docs/results")]
+    Trust(BenchCluster),
     /// A volume with private data beside one with integrity: what a second of processor time moves
     #[command(
         after_help = "Rows, each by turns on both volumes: sequential read, sequential write, overwrites of 64 KiB at random. The values are bytes for a second of processor time, of the client, the drives and the manager together; RATIO is 1 over the cost of privacy.\n\nIt needs 8 GiB free in the directory (1 GiB with --quick) and a few minutes.\n\nExamples:\n  \

@@ -9,8 +9,9 @@ use braid_cli::machine::cluster_dir::{ClusterDir, ClusterFile};
 use braid_cli::machine::down::stop_all;
 use braid_cli::machine::local::{DriveStart, Mode, NamespaceHost, Server};
 use braid_cli::output::exit::{Doing, Exit, Failure};
-use braid_client::{Client, Name, OpenOptions};
+use braid_client::{Client, KeySource, Name, OpenOptions};
 use braid_layout::Shape;
+use braid_wire::capability::Protection;
 
 use super::client::ClientProcess;
 use super::hosts::Hosts;
@@ -103,11 +104,17 @@ impl Cluster {
     ) -> Result<Cluster, Failure> {
         let mut cluster = Cluster::managed(parent, name, drives, "127.0.0.1:0", lost_after).await?;
         cluster.running.options = options;
-        for drive in cluster.running.cluster.drives.clone() {
-            let directory = cluster.running.dir.drive(&drive);
-            cluster.start(&drive, &directory).await?;
-        }
+        cluster.start_drives().await?;
         Ok(cluster)
+    }
+
+    /// Starts all drives.
+    pub(super) async fn start_drives(&mut self) -> Result<(), Failure> {
+        for drive in self.running.cluster.drives.clone() {
+            let directory = self.running.dir.drive(&drive);
+            self.start(&drive, &directory).await?;
+        }
+        Ok(())
     }
 
     /// Starts a manager that knows no drives yet.
@@ -118,14 +125,28 @@ impl Cluster {
         listen: &str,
         lost_after: &str,
     ) -> Result<Cluster, Failure> {
+        let more = ["--lost-after", lost_after];
+        let start =
+            async |dir: &ClusterDir| Server::start_manager_with(dir, listen, Mode::Attached, &more).await;
+        Cluster::founded(parent, name, drives, None, start).await
+    }
+
+    /// Makes the directory, and starts its first manager, which knows no drives yet. `managers` are the
+    /// addresses of all managers that there will be, if it is not the only one.
+    pub(super) async fn founded(
+        parent: &Path,
+        name: &str,
+        drives: u16,
+        managers: Option<&str>,
+        start: impl AsyncFnOnce(&ClusterDir) -> Result<Server, Failure>,
+    ) -> Result<Cluster, Failure> {
         let dir = ClusterDir::at(parent.join(name));
         dir.prepare()?;
-        let more = ["--lost-after", lost_after];
-        let manager = Server::start_manager_with(&dir, listen, Mode::Attached, &more).await?;
+        let manager = start(&dir).await?;
         let path = dir.manager().join("client.token");
         let token = std::fs::read_to_string(&path).doing(|| format!("read {}", path.display()))?;
         let file = ClusterFile {
-            manager: manager.record.address.clone(),
+            manager: managers.unwrap_or(&manager.record.address).to_owned(),
             token: token.trim().to_owned(),
             drives: drive_names(None, Some(drives), |_| false),
             volume_keys: Default::default(),
@@ -150,11 +171,7 @@ impl Cluster {
         dir.write(&self.running.cluster)?;
         self.running.servers.push(manager);
         self.client = connect(&self.running.dir, &self.running.cluster).await?;
-        for drive in self.running.cluster.drives.clone() {
-            let directory = self.running.dir.drive(&drive);
-            self.start(&drive, &directory).await?;
-        }
-        Ok(())
+        self.start_drives().await
     }
 
     /// Makes the volume, with this shape.
@@ -170,6 +187,23 @@ impl Cluster {
         let (scheme, width) = shape;
         let shape = Shape::parse(scheme, Some(width), UNIT_BYTES).doing(|| "make a volume".into())?;
         self.client.volume_create(volume, Some(shape), 0).await?;
+        self.volume = volume;
+        Ok(())
+    }
+
+    /// Makes another volume, which is encrypted with the key in this file; files are then made in it.
+    pub(super) async fn turn_to_sealed(
+        &mut self,
+        volume: &'static str,
+        shape: (&str, u8),
+        key: &Path,
+    ) -> Result<(), Failure> {
+        let (scheme, width) = shape;
+        let shape = Shape::parse(scheme, Some(width), UNIT_BYTES).doing(|| "make a volume".into())?;
+        let source = KeySource::File(key.to_owned());
+        let how = Protection::Integrity;
+        self.client.volume_create_encrypted(volume, Some(shape), 0, how, &source).await?;
+        self.client = connect(&self.running.dir, &self.running.cluster).await?;
         self.volume = volume;
         Ok(())
     }

@@ -7,6 +7,7 @@ pub(crate) mod cache;
 pub(crate) mod client;
 mod cluster;
 pub(crate) mod cost;
+mod figures;
 mod helper;
 mod hosts;
 pub(crate) mod local;
@@ -21,6 +22,7 @@ mod ratios;
 mod run;
 pub(crate) mod small;
 pub(crate) mod stripes;
+pub(crate) mod trust;
 pub(crate) mod volumes;
 
 use std::path::PathBuf;

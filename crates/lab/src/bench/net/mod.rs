@@ -7,109 +7,30 @@ mod links;
 mod rails;
 mod setup;
 
-use std::path::Path;
-
-use braid_bench::stripes::{Goal, show_figure};
-use braid_bench::volumes::{LeftOut, Report as Found, Row, document};
 use braid_cli::output::exit::{Exit, Failure};
-use braid_cli::output::report::{Report, table};
+use braid_cli::output::report::Report;
 
+use super::figures::{self, Bench, Run};
 use super::hosts::Hosts;
-use super::run::Run as Common;
 use crate::args::BenchCluster;
 
 pub(crate) use answers::serve as answers;
 
-/// Free bytes that the directory must have, in a full run and in a quick one.
-const NEEDED_BYTES: (u64, u64) = (8 << 30, 1 << 30);
+const BENCH: Bench = Bench { name: "net", title: "Links and rails", needed: (8 << 30, 1 << 30) };
 
 /// Runs the command.
 pub(crate) async fn run(asked: BenchCluster, report: Report) -> Result<(), Failure> {
-    let common = Common::begin(&asked, NEEDED_BYTES)?;
-    let found = Found::begin("net", &common.parent, common.quick)
-        .map_err(|error| Failure::new(Exit::Failed, "look at the machine", error.to_string()))?;
-    let mut run = Run { common, found };
-    let ended = run.all().await;
-    run.common.end();
-    ended?;
-    let Run { common, found } = run;
-    if found.rows.is_empty() && found.left_out.is_empty() {
-        return Err(common.nothing_wanted("net"));
-    }
-    report.facts(&found, text)
+    figures::run(BENCH, asked, report, async |run| groups(run).await).await
 }
 
-/// The run so far.
-struct Run {
-    common: Common,
-    found: Found,
-}
-
-impl Run {
-    /// Measures all groups.
-    async fn all(&mut self) -> Result<(), Failure> {
-        if let Some(why) = Hosts::lacking() {
-            return self.ended("links of hosts", Err(Failure::new(Exit::Usage, "make hosts", why)));
-        }
-        let ended = rails::measure(self).await;
-        self.ended(rails::GROUP, ended)?;
-        let ended = links::measure(self).await;
-        self.ended(links::GROUP, ended)?;
-        let ended = incast::measure(&self.common).await.map(|rows| self.found.rows.extend(rows));
-        self.ended(incast::GROUP, ended)
+async fn groups(run: &mut Run) -> Result<(), Failure> {
+    if let Some(why) = Hosts::lacking() {
+        return run.ended("links of hosts", Err(Failure::new(Exit::Usage, "make hosts", why)));
     }
-
-    /// Ends a group of rows: notes why the rest of it could not be measured, and writes what was found so
-    /// far. The other groups can be measured still.
-    fn ended(&mut self, group: &str, ended: Result<(), Failure>) -> Result<(), Failure> {
-        if let Err(failure) = ended {
-            self.found.left_out.push(LeftOut { name: group.to_owned(), why: failure.to_string() });
-        }
-        let Run { common, found } = self;
-        found.ran.end();
-        common.write_charts("net", |command, when| document(found, "Links and rails", command, when), &[])
-    }
-
-    /// Returns `full` in a full run and `quick` in a quick one.
-    fn size<T>(&self, full: T, quick: T) -> T {
-        self.common.size(full, quick)
-    }
-
-    /// Returns true if this row is to be measured.
-    fn wants(&self, name: &str) -> bool {
-        self.common.wants(name)
-    }
-
-    /// Adds a row, if it is wanted.
-    fn add(&mut self, name: &str, found: String, value: f64, goal: Goal) {
-        if self.wants(name) {
-            self.found.rows.push(Row::new(name, found, value, Some(goal)));
-        }
-    }
-
-    fn path(&self) -> &Path {
-        self.common.path()
-    }
-
-    /// Shows the current activity beside the progress bar.
-    fn tell(&self, what: impl Into<String>) {
-        self.common.tell(what);
-    }
-}
-
-/// Formats the results as text.
-fn text(found: &Found) -> String {
-    let rows = found
-        .rows
-        .iter()
-        .map(|row| vec![row.name.clone(), show_figure(row.value), row.show_goal(), row.found.clone()]);
-    let mut text = format!("{}\n\n", super::head(&found.ran));
-    text.push_str(&table(&["", "FIGURE", "GOAL", "FOUND"], &[1], rows));
-    for LeftOut { name, why } in &found.left_out {
-        text.push_str(&format!("not measured: {name}: {why}\n"));
-    }
-    if found.ran.quick {
-        text.push_str("\na quick run: the figures mean nothing\n");
-    }
-    text
+    let ended = rails::measure(run).await;
+    run.ended(rails::GROUP, ended)?;
+    let ended = links::measure(run).await;
+    run.ended(links::GROUP, ended)?;
+    let ended = incast::measure(&run.common).await.map(|rows| run.add_all(rows));
+    run.ended(incast::GROUP, ended)
 }

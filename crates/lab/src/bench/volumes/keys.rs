@@ -12,7 +12,7 @@ use super::Run;
 use super::load::Writers;
 use crate::bench::cluster::{Cluster, VOLUME, name};
 
-pub(super) const GROUP: &str = "keys";
+pub(in crate::bench) const GROUP: &str = "keys";
 const ROW: &str = "requests that fail while keys turn under load";
 
 const DRIVES: u16 = 5;
@@ -22,7 +22,7 @@ const TURNS: u32 = 5;
 const BETWEEN: Duration = Duration::from_secs(3);
 const BETWEEN_QUICK: Duration = Duration::from_millis(500);
 
-pub(super) async fn measure(run: &mut Run) -> Result<(), Failure> {
+pub(in crate::bench) async fn measure(run: &mut Run) -> Result<(), Failure> {
     if !run.wants(ROW) {
         return Ok(());
     }
