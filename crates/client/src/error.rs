@@ -163,6 +163,19 @@ pub enum Error {
         /// The reason for it.
         error: KeyError,
     },
+    /// The settings have a key for the volume, and its files are not encrypted. They are not opened: a
+    /// manager that is not to be trusted would get in plain text what is written.
+    #[error(
+        "{file} is not encrypted, and a key is given for volume {volume}: if the volume is meant to be plain, remove \
+         its key from the settings (--volume-key, BRAID_VOLUME_KEYS, [volume-keys] in cluster.toml); else ask who \
+         runs the manager what has become of it"
+    )]
+    NotEncrypted {
+        /// The file's name.
+        file: String,
+        /// The volume's name.
+        volume: String,
+    },
     /// The handle was not opened for this kind of access.
     #[error("{file}: it was not opened for {access}")]
     Access {
@@ -299,7 +312,7 @@ impl Error {
             Error::LeaseLost { .. } | Error::Unfinished { .. } => Kind::Busy,
             Error::Torn { .. } | Error::NotSealed { .. } => Kind::Corrupt,
             Error::Key { error: KeyError::Silent { .. }, .. } => Kind::Unavailable,
-            Error::Key { .. } => Kind::Permission,
+            Error::Key { .. } | Error::NotEncrypted { .. } => Kind::Permission,
             Error::Plan { .. } | Error::Answer { .. } => Kind::Internal,
             Error::NoDrive(_) => Kind::NotFound,
         }

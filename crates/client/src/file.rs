@@ -430,11 +430,13 @@ impl File {
             return Err(Error::Range { file: self.subject().to_owned(), offset: size, bytes: 0 });
         }
         let _no_writes = writer.side.cuts.write().await;
-        let mut size = size;
-        if let Some(sealed) = &self.sealed {
-            self.seal_end(sealed, size).await?;
-            size = stored_size(size);
-        }
+        let size = match &self.sealed {
+            None => size,
+            Some(sealed) => {
+                self.may_cut(sealed, size).await?;
+                stored_size(size)
+            }
+        };
         let mut tries = Tries::new(self.handle.client.config().patience);
         let mut in_vain = 0_u8;
         loop {
@@ -459,6 +461,7 @@ impl File {
 
     async fn set_len_alone(&self, writer: &Writer, size: u64) -> Result<()> {
         // Failed writes, also of other handles, may have left bytes past the size; these are cleared too.
+        let is_shorter = size < self.stored_size();
         let cuts = size < self.stored_size().max(writer.side.stamps.live_end(self.handle.view().lease));
         let cutting = cuts.then(|| writer.side.stamps.cutting());
         let how = if cuts { Cut::Begins } else { Cut::No };
@@ -474,6 +477,9 @@ impl File {
             return Err(error);
         }
         let Some(cutting) = cutting else { return Ok(()) };
+        if is_shorter && let Some(sealed) = &self.sealed {
+            sealed.forget_places();
+        }
         match self.end_cut_by(writer, size).await {
             Ok(()) => {
                 cutting.over();
@@ -500,6 +506,10 @@ impl File {
     }
 
     async fn end_cut_by(&self, writer: &Writer, size: u64) -> Result<()> {
+        if let Some(sealed) = &self.sealed {
+            // Boxed, as else the future of each opening for writing would have all of a write in it.
+            Box::pin(self.seal_end(sealed, plain_size(size))).await?;
+        }
         let mark = writer.side.stamps.mark();
         let view = self.handle.view();
         for (segment, layout) in view.layout.segments().iter().enumerate() {

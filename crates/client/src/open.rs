@@ -241,11 +241,15 @@ impl Client {
             range: options.range.as_ref().map(|range| ByteRange { from: range.start, to: range.end }),
             takes_sealed: has_key || options.stored_bytes,
         };
-        let opened = match self.ask_for_file(&subject, name.volume(), request).await? {
+        let answer = match options.stored_bytes {
+            true => self.ask_manager(&subject, request(false)).await?,
+            false => self.ask_for_file(&subject, name.volume(), request).await?,
+        };
+        let opened = match answer {
             ControlReply::Opened(opened) => opened,
             other => return Err(unexpected(&subject, &other)),
         };
-        let file = self.opened(subject, access, holder, opened, options).await?;
+        let file = self.opened(subject, name.volume(), access, opened, holder, options).await?;
         if options.truncate && file.size() > 0 {
             file.set_len(0).await?;
         }
@@ -293,7 +297,7 @@ impl Client {
         match self.ask_for_file(&subject, volume, request).await? {
             ControlReply::Opened(opened) => {
                 let options = OpenOptions::new().read(true).write(true);
-                self.opened(subject, Access::Write, holder, opened, &options).await
+                self.opened(subject, volume, Access::Write, opened, holder, &options).await
             }
             other => Err(unexpected(&subject, &other)),
         }
@@ -302,14 +306,17 @@ impl Client {
     async fn opened(
         &self,
         subject: String,
+        volume: &str,
         access: Access,
-        holder: HolderId,
         opened: Opened,
+        holder: HolderId,
         options: &OpenOptions,
     ) -> Result<File> {
         let size = opened.stat.size();
         let cut = opened.cut;
-        let is_sealed = opened.stat.attributes.sealed && !options.stored_bytes;
+        let is_sealed = opened.stat.attributes.sealed;
+        // Of files that are opened to be checked the sealed bytes are read.
+        let sealed_of = (!options.stored_bytes).then_some(volume);
         // The file's first lease: nobody has written to it yet. (The request does not tell: the answer may be
         // to a repeat, after another client has opened the file.)
         let is_first = opened.lease.0 == 1 && size == 0 && !cut;
@@ -317,7 +324,7 @@ impl Client {
         let client = if opened.promise.is_some() { self.apart() } else { self.clone() };
         let handle = Arc::new(Handle::new(client, subject, access, holder, opened)?);
         if access == Access::Read {
-            return self.with_seals(File::reader(handle), is_sealed).await;
+            return self.with_seals(File::reader(handle), is_sealed, sealed_of).await;
         }
         let view = handle.view();
         // After an unfinished truncation the bytes past the size are not zeros until they have been punched.
@@ -328,15 +335,25 @@ impl Client {
         ));
         let keeper = LeaseRenewer::start(Arc::clone(&handle), Arc::clone(&side));
         let file = File::writer(handle, side, keeper, size, options.clone().into());
+        let file = self.with_seals(file, is_sealed, sealed_of).await?;
         if cut {
             file.end_cut(size).await?;
         }
-        self.with_seals(file, is_sealed).await
+        Ok(file)
     }
 
-    /// Has a file seal and open its bytes, if they are sealed. Without the key the file is given up.
-    async fn with_seals(&self, file: File, is_sealed: bool) -> Result<File> {
+    /// Has a file seal and open its bytes, if they are sealed. `volume` is where it was looked for; `None`:
+    /// what drives hold of it is wanted. Without the key the file is given up. So it is if there is a key for
+    /// the volume, and the manager says that the file is not sealed: no plain text goes where sealed bytes
+    /// belong.
+    async fn with_seals(&self, file: File, is_sealed: bool, volume: Option<&str>) -> Result<File> {
+        let Some(volume) = volume else { return Ok(file) };
         if !is_sealed {
+            self.shared.ring.forget(volume);
+            if self.shared.ring.is_given(volume) {
+                let file = file.subject().to_owned();
+                return Err(Error::NotEncrypted { file, volume: volume.to_owned() });
+            }
             return Ok(file);
         }
         let view = file.handle().view();

@@ -12,6 +12,7 @@ pub(crate) mod base64;
 pub(crate) mod block;
 pub(crate) mod command;
 pub(crate) mod geometry;
+pub(crate) mod key_file;
 pub(crate) mod keys;
 pub(crate) mod locks;
 pub(crate) mod ring;

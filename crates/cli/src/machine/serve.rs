@@ -105,12 +105,7 @@ async fn serve_manager(
         let Ok(ready) = is_ready.await else { return std::future::pending().await };
         end_without(&serve.dir, what())?;
         let address = serve.advertise.clone().unwrap_or_else(|| ready.address.clone());
-        let cluster = ClusterFile {
-            manager: address.clone(),
-            token: ready.client_token.to_string(),
-            drives: Vec::new(),
-            volume_keys: Default::default(),
-        };
+        let cluster = cluster_file(&serve.dir, address.clone(), ready.client_token.to_string());
         write_cluster_file(&serve.dir.join(CLUSTER_FILE), &cluster)?;
         told.remember();
         announce(&ready.address, &serve.supervised)?;
@@ -121,6 +116,16 @@ async fn serve_manager(
         ended = running => ended.doing(what),
         failed = announcing => failed,
     }
+}
+
+/// The content of the file by which admins find the manager. Places of volumes' keys that it names stay.
+fn cluster_file(dir: &Path, manager: String, token: String) -> ClusterFile {
+    let before = ClusterFile::read(dir).unwrap_or_else(|error| {
+        tracing::warn!(%error, "the directory's {CLUSTER_FILE} is replaced, with what it said of keys of volumes");
+        None
+    });
+    let volume_keys = before.map(|before| before.volume_keys).unwrap_or_default();
+    ClusterFile { manager, token, drives: Vec::new(), volume_keys }
 }
 
 /// Says whether a manager can be served so.
@@ -263,5 +268,25 @@ impl Stop {
             () = cut => "the process that it belongs to has ended",
         };
         tracing::info!(reason, "stopping");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manager_that_starts_again_leaves_what_its_file_says_of_keys() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let file = |manager: &str| cluster_file(dir.path(), manager.to_owned(), "t".to_owned());
+        assert!(file("a:1").volume_keys.is_empty());
+        let text = "manager = \"a:1\"\ntoken = \"old\"\n[volume-keys]\nsecret = \"/etc/secret.key\"\n";
+        std::fs::write(dir.path().join(CLUSTER_FILE), text).expect("written");
+        let again = file("a:2");
+        assert_eq!(again.manager, "a:2");
+        assert_eq!(again.token, "t");
+        assert_eq!(again.volume_keys["secret"], "/etc/secret.key");
+        std::fs::write(dir.path().join(CLUSTER_FILE), "no cluster file").expect("written");
+        assert!(file("a:3").volume_keys.is_empty(), "it serves all the same");
     }
 }

@@ -1,6 +1,7 @@
 //! Encrypted volumes: made, used and given another key, by commands and in a mount.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -13,6 +14,7 @@ const CREATE: &str = "volume create secret --unit 4K --encrypt --key-file";
 fn key(cluster: &Cluster, name: &str) -> String {
     let path = cluster.file(name);
     fs::write(&path, noise(32, name.len() as u64)).expect("written");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("set");
     path.to_str().expect("text").to_owned()
 }
 
@@ -96,13 +98,14 @@ fn wrong_words_about_keys_are_refused() {
 #[test]
 fn a_key_command_wraps_and_unwraps() {
     let cluster = Cluster::up(3);
-    // A key server of little use: it wraps by a letter in front, as long as it is there.
+    // A key server of little use: it exchanges digits of base64 for others, as long as it is there.
     let server = cluster.file("server");
     fs::write(&server, "").expect("written");
     let script = cluster.file("kms");
     let text = format!(
         "test -e {} || {{ echo 'the key server is away' >&2; exit 3; }}\n\
-         case $1 in wrap) echo \"AAAA$(cat) k-$BRAID_VOLUME\";; unwrap) cut -c5-;; esac\n",
+         case $1 in wrap) echo \"$(tr A-Za-z0-9+/ E-Za-z0-9+/A-D) k-$BRAID_VOLUME\";; \
+         unwrap) tr E-Za-z0-9+/A-D A-Za-z0-9+/;; esac\n",
         server.display()
     );
     fs::write(&script, text).expect("written");
@@ -117,6 +120,14 @@ fn a_key_command_wraps_and_unwraps() {
         run(of)
     };
     with_command(&["cp", local.to_str().expect("text"), "braid://secret/f"]).ok();
+    assert!(with_command(&["cat", "braid://secret/f"]).ok().out == noise(100_000, 5));
+    // A command from which the data key does not come back gets nothing to keep.
+    for (wrong, why) in
+        [("cat; true", "does not wrap"), ("head -c 200 /dev/zero | base64; true", "base64 -w0")]
+    {
+        let rekey = ["volume", "rekey", "secret", "--key-command", &command, "--new-key-command", wrong];
+        cluster.braid(rekey).failed(6, why);
+    }
     assert!(with_command(&["cat", "braid://secret/f"]).ok().out == noise(100_000, 5));
     fs::remove_file(&server).expect("removed");
     with_command(&["cat", "braid://secret/f"]).failed(6, "the key server is away");

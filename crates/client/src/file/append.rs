@@ -45,7 +45,7 @@ impl File {
     pub async fn reserve(&self, length: usize) -> Result<u64> {
         match &self.sealed {
             None => self.reserve_place(length).await.map(|(offset, _)| offset),
-            Some(sealed) => self.reserve_sealed(sealed, length),
+            Some(sealed) => self.reserve_sealed(sealed, length).await,
         }
     }
 

@@ -6,12 +6,12 @@
 //!   fails, and names it. No byte of it is returned.
 //! - Writes make whole blocks. The first and the last are read first if they keep some of their bytes. Each
 //!   block lies in one unit: after a crash it is the old one or the new one.
-//! - A cut within a block seals what is left of it first. If the writer dies between the two, the file has
-//!   its size still, and zeros from the cut to the end of the block.
+//! - A cut within a block seals what is left of it when the manager has the new size, and before the bytes
+//!   behind it are removed. If the writer dies between, who opens the file next does both.
 //! - The file has one writer, so the end of the file, and places for appends, are known here.
 
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -50,17 +50,36 @@ impl Sealed {
         Sealed { seals, locks: BlockLocks::default(), reserved: Mutex::new(0) }
     }
 
-    /// Gives bytes at the end to an append. Returns their offset.
-    fn reserve(&self, size: u64, bytes: u64) -> u64 {
-        let mut reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
-        let offset = size.max(*reserved);
-        *reserved = offset.saturating_add(bytes);
-        offset
+    fn reserved(&self) -> MutexGuard<'_, u64> {
+        self.reserved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets what was given to appends, as the file is cut.
-    fn forget_reserved(&self) {
-        *self.reserved.lock().unwrap_or_else(PoisonError::into_inner) = 0;
+    /// The offset that the next append gets, if nobody else is given it first.
+    fn next_place(&self, size: u64) -> u64 {
+        size.max(*self.reserved())
+    }
+
+    /// Gives these bytes to an append, unless they are not at the end any more.
+    fn give_place(&self, size: u64, place: &Range<u64>) -> bool {
+        let mut reserved = self.reserved();
+        let is_next = size.max(*reserved) == place.start;
+        if is_next {
+            *reserved = place.end;
+        }
+        is_next
+    }
+
+    /// Takes back what was given to an append that failed, unless others have places behind it.
+    fn take_back(&self, place: &Range<u64>) {
+        let mut reserved = self.reserved();
+        if *reserved == place.end {
+            *reserved = place.start;
+        }
+    }
+
+    /// Forgets what was given to appends, as the file was cut.
+    pub(super) fn forget_places(&self) {
+        *self.reserved() = 0;
     }
 }
 
@@ -176,13 +195,22 @@ impl File {
         Ok(stored)
     }
 
-    /// Seals what is left of the last block, if the file is to be cut within it. The caller has made sure
-    /// that nothing is being written.
+    /// Makes sure that the last block opens, if the file is to be cut within it: what is left of it is to be
+    /// sealed. The caller has made sure that nothing is being written.
+    pub(super) async fn may_cut(&self, sealed: &Sealed, size: u64) -> Result<()> {
+        if size >= self.size() || size.is_multiple_of(PLAIN_BYTES) {
+            return Ok(());
+        }
+        let mut plain = vec![0; length(PLAIN_BYTES)];
+        self.read_block(sealed, size / PLAIN_BYTES, &mut plain).await.map(drop)
+    }
+
+    /// Seals what is left of the last block of a file that was cut to this size, unless that was done. The
+    /// caller has made sure that nothing is being written.
     pub(super) async fn seal_end(&self, sealed: &Sealed, size: u64) -> Result<()> {
-        sealed.forget_reserved();
         let block = size / PLAIN_BYTES;
         let left = length(size % PLAIN_BYTES);
-        if left == 0 || size >= self.size() {
+        if left == 0 {
             return Ok(());
         }
         let mut plain = vec![0; length(PLAIN_BYTES)];
@@ -239,15 +267,26 @@ impl File {
     /// Writes bytes at the end. Returns their offset.
     pub(super) async fn append_sealed(&self, sealed: &Sealed, data: &[u8]) -> Result<u64> {
         let _no_cuts = self.writing()?.side.cuts.read().await;
-        let offset = self.reserve_sealed(sealed, data.len())?;
-        self.write_sealed(sealed, data, offset).await?;
-        Ok(offset)
+        let offset = self.reserve_sealed(sealed, data.len()).await?;
+        let written = self.write_sealed(sealed, data, offset).await;
+        if written.is_err() {
+            sealed.take_back(&(offset..offset + bytes_of(data)));
+        }
+        written.map(|()| offset)
     }
 
-    pub(super) fn reserve_sealed(&self, sealed: &Sealed, bytes: usize) -> Result<u64> {
+    /// Gives bytes at the end to an append. Before that the manager has agreed to them, if there is a quota.
+    pub(super) async fn reserve_sealed(&self, sealed: &Sealed, bytes: usize) -> Result<u64> {
         self.writing()?.side.check(self.subject())?;
-        let offset = sealed.reserve(self.size(), u64::try_from(bytes).unwrap_or(u64::MAX));
-        self.end_of(offset, bytes).map(|_| offset)
+        // A turn in vain is another append's success.
+        loop {
+            let offset = sealed.next_place(self.size());
+            let end = self.end_of(offset, bytes)?;
+            self.handle.reach(stored_size(end)).await?;
+            if sealed.give_place(self.size(), &(offset..end)) {
+                return Ok(offset);
+            }
+        }
     }
 
     /// The first range from `from` on that may hold bytes, as [`File::data_after`].

@@ -2,7 +2,6 @@
 
 use super::{File, Writer, is_stale};
 use crate::error::Result;
-use crate::sealed::geometry::plain_size;
 
 impl File {
     /// Removes what this handle wrote past the size that the manager has. Returns false if nothing was
@@ -21,9 +20,6 @@ impl File {
         let may_be_others = view.shared || writer.side.stamps.live_end(view.lease) == u64::MAX;
         if may_be_others || view.range.is_some() {
             return Ok(false);
-        }
-        if let Some(sealed) = &self.sealed {
-            self.seal_end(sealed, plain_size(view.stat.size())).await?;
         }
         match self.set_len_alone(writer, view.stat.size()).await {
             Ok(()) => Ok(true),

@@ -54,22 +54,30 @@ impl Client {
         Ok(ids)
     }
 
-    /// Asks the manager for a file of this volume. `request` is given whether this client can deal with
-    /// sealed bytes. If they are needed, the volume's key is got first.
+    /// Asks the manager for a file of this volume, once its key is here if there is one. `request` is given
+    /// whether this client can deal with sealed bytes.
     pub(crate) async fn ask_for_file<R: Into<ControlRequest>>(
         &self,
         subject: &str,
         volume: &str,
         request: impl Fn(bool) -> R,
     ) -> Result<ControlReply> {
-        let has_key = self.shared.ring.has(volume);
+        let ring = &self.shared.ring;
+        let has_key = ring.has(volume) || ring.is_given(volume);
+        if has_key && !ring.has(volume) {
+            let row = self.volume_row(subject, |row| row.name == volume).await?;
+            let Some(key) = &row.key else {
+                return Err(Error::NotEncrypted { file: subject.to_owned(), volume: volume.to_owned() });
+            };
+            ring.unwrap(&row, key).await?;
+        }
         match self.ask_manager(subject, request(has_key)).await {
             Err(error) if error.reason() == Some(Reason::NoKey) && !has_key => {
                 let row = self.volume_row(subject, |row| row.name == volume).await?;
-                if let Some(key) = &row.key {
-                    self.shared.ring.unwrap(&row, key).await?;
+                match &row.key {
+                    Some(key) => Err(ring.unwrap(&row, key).await.err().unwrap_or(error)),
+                    None => Err(error),
                 }
-                self.ask_manager(subject, request(true)).await
             }
             answer => answer,
         }

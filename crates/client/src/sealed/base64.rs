@@ -17,7 +17,8 @@ pub(crate) fn encode(bytes: &[u8]) -> String {
     text
 }
 
-/// The bytes of a text, padded or not; `None` if it is none.
+/// The bytes of a text, padded or not; `None` if it is none. Two texts of the same length have different
+/// bytes.
 pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     let digits = text.trim_end_matches('=');
     if text.len() - digits.len() > 2 || digits.len() % 4 == 1 {
@@ -31,7 +32,11 @@ pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
             bits = bits << 6 | u32::try_from(value).ok()?;
         }
         bits <<= 6 * (4 - chunk.len());
-        bytes.extend_from_slice(&bits.to_be_bytes()[1..chunk.len()]);
+        let bits = bits.to_be_bytes();
+        bytes.extend_from_slice(&bits[1..chunk.len()]);
+        if bits[chunk.len()..].iter().any(|rest| *rest != 0) {
+            return None;
+        }
     }
     Some(bytes)
 }
@@ -56,7 +61,7 @@ mod tests {
             assert_eq!(decode(text.trim_end_matches('=')).as_deref(), Some(bytes.as_bytes()));
         }
         assert_eq!(decode(&encode(&[0xff, 0xfb, 0xf0])).as_deref(), Some(&[0xff, 0xfb, 0xf0][..]));
-        for wrong in ["Z", "Zm9v!", "Zg===", "Zm 9"] {
+        for wrong in ["Z", "Zm9v!", "Zg===", "Zm 9", "Zh==", "Zm9="] {
             assert_eq!(decode(wrong), None, "{wrong}");
         }
     }

@@ -12,8 +12,9 @@
 //! first 4. So a block does not open elsewhere. A block of zeros is a hole. As the head tells the length, a
 //! block stays what it is where the file grows beyond it.
 //!
-//! A nonce that is drawn twice under one key would tell both writes' difference, and let tags be forged. With
-//! 2^16 keys for each file, the chance is below 2^-32 as long as fewer than 2^48 blocks of it are written.
+//! A nonce that is drawn twice under one key would tell both writes' difference, and let tags be forged. Salt
+//! and nonce are 112 drawn bits: for n writes of one block each the chance is n^2 / 2^113, so 2^-33 for 2^40
+//! blocks, which are 4 PiB written to one file; less for writes of more blocks.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::hmac;
@@ -164,7 +165,7 @@ mod tests {
     const PLAIN: usize = 4064;
 
     fn seals(key: u8, volume: u64, file: u64) -> FileSeals {
-        FileSeals::new(&DataKey::new([key; 32]), VolumeId(volume), FileId(file))
+        FileSeals::new(&DataKey::new([key; 32].into()), VolumeId(volume), FileId(file))
     }
 
     fn open(seals: &FileSeals, block: u64, stored: &[u8]) -> std::result::Result<Vec<u8>, NotSealed> {

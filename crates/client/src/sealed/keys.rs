@@ -1,36 +1,37 @@
-//! Keys: a volume's data key, and the keys by which it is wrapped: of a file, or of a command that asks a
-//! key server.
+//! Keys: a volume's data key, and where the key is by which it is wrapped: in a file ([`super::key_file`]),
+//! or at a key server that a command asks ([`super::command`]).
 //!
-//! A key file holds 32 random bytes, or 64 hex digits. A data key that is wrapped by one is: a byte 1, a
-//! nonce of 12 bytes, 32 bytes sealed by AES-256-GCM, the tag of 16 bytes. What a key command makes of it is
-//! the command's own affair ([`super::command`]).
+//! Keys and texts of keys are overwritten in memory when they are not needed any more. This does not hold for
+//! what the system's pipes have, and for registers and stacks of functions that have returned.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::hmac;
 use braid_layout::FileId;
 use braid_wire::control::VolumeKey;
+use zeroize::Zeroizing;
 
 use crate::cluster::environment;
 use crate::sealed::command;
+use crate::sealed::key_file::FileKey;
 
 /// The environment's variable that names keys of volumes.
 pub const KEYS_VARIABLE: &str = "BRAID_VOLUME_KEYS";
 
 /// The beginning of a text that names a key command, not a file.
 const COMMAND: &str = "command:";
-/// The first byte of a data key that a key file's key has wrapped.
-const FORMAT: u8 = 1;
-const KEY_BYTES: usize = 32;
-const NONCE_BYTES: usize = 12;
-const WRAPPED_FOR: &[u8] = b"braid data key 1";
+/// The number of bytes of a key.
+pub(crate) const KEY_BYTES: usize = 32;
+
+/// The bytes of a key, which are overwritten when they are dropped.
+pub(crate) type KeyBytes = Zeroizing<[u8; KEY_BYTES]>;
 
 /// A volume's data key. Its `Debug` form does not show it.
-pub(crate) struct DataKey(hmac::Key, [u8; KEY_BYTES]);
+pub(crate) struct DataKey(hmac::Key, KeyBytes);
 
 /// The place of the key by which a volume's data key is wrapped.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +47,7 @@ pub enum KeySource {
 pub struct VolumeKeys(BTreeMap<String, KeySource>);
 
 /// Reason for which an encrypted volume's key cannot be had.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
     /// Nothing says where the key is.
@@ -64,7 +65,7 @@ pub enum KeyError {
         /// The key file.
         path: PathBuf,
         /// The system's error.
-        source: io::Error,
+        source: Arc<io::Error>,
     },
     /// The file holds no key.
     #[error(
@@ -91,6 +92,12 @@ pub enum KeyError {
         /// Name of the key.
         id: String,
     },
+    /// A data key that was just wrapped does not come back.
+    #[error("the data key was wrapped and did not come back, so nothing was changed: {why}")]
+    NotAgain {
+        /// The error at unwrapping it.
+        why: String,
+    },
     /// The key command failed.
     #[error("the key command `{command}` failed: {why}")]
     Command {
@@ -99,11 +106,13 @@ pub enum KeyError {
         /// The first line that it said.
         why: String,
     },
-    /// The key command did not end.
-    #[error("the key command `{command}` gave no answer in {} s, and was ended", command::WAIT.as_secs())]
+    /// The key command did not end, or the key file could not be read in time.
+    #[error("{what} gave no answer in {seconds} s")]
     Silent {
-        /// The command with its verb.
-        command: String,
+        /// The command with its verb, or the file.
+        what: String,
+        /// The time that it was given.
+        seconds: u64,
     },
     /// A text does not say where a key is.
     #[error("{text:?} does not say where a volume's key is: give NAME=FILE or NAME=command:COMMAND")]
@@ -120,12 +129,12 @@ pub enum KeyError {
 }
 
 impl DataKey {
-    pub(crate) fn new(bytes: [u8; KEY_BYTES]) -> DataKey {
-        DataKey(hmac::Key::new(hmac::HMAC_SHA256, &bytes), bytes)
+    pub(crate) fn new(bytes: KeyBytes) -> DataKey {
+        DataKey(hmac::Key::new(hmac::HMAC_SHA256, &*bytes), bytes)
     }
 
     pub(crate) fn draw() -> Result<DataKey, KeyError> {
-        Ok(DataKey::new(random()?))
+        Ok(DataKey::new(Zeroizing::new(random()?)))
     }
 
     /// The key of one file.
@@ -159,34 +168,36 @@ impl KeySource {
         }
     }
 
-    /// Wraps a volume's data key.
+    /// Wraps a volume's data key, and unwraps it again: what does not come back would be lost.
     pub(crate) async fn wrap(&self, volume: &str, key: &DataKey) -> Result<VolumeKey, KeyError> {
         let check = key.check();
-        match self {
+        let wrapped = match self {
             KeySource::File(path) => {
-                let own = FileKey::read(path)?;
-                Ok(VolumeKey { id: own.id(), wrapped: own.wrap(&key.1)?, check })
+                let own = FileKey::read(path).await?;
+                VolumeKey { id: own.id(), wrapped: own.wrap(volume, &key.1)?, check }
             }
             KeySource::Command(command) => {
                 let (wrapped, id) = command::wrap(command, volume, &key.1).await?;
-                Ok(VolumeKey { id: format!("{COMMAND}{id}"), wrapped, check })
+                VolumeKey { id: format!("{COMMAND}{id}"), wrapped, check }
             }
-        }
+        };
+        let again = Box::pin(self.unwrap(volume, &wrapped)).await;
+        again.map(|_| wrapped).map_err(|error| KeyError::NotAgain { why: error.to_string() })
     }
 
     /// Unwraps a volume's data key.
     pub(crate) async fn unwrap(&self, volume: &str, key: &VolumeKey) -> Result<DataKey, KeyError> {
         let bytes = match self {
             KeySource::File(path) => {
-                let own = FileKey::read(path)?;
+                let own = FileKey::read(path).await?;
                 if own.id() != key.id {
                     return Err(KeyError::Other { id: key.id.clone(), path: path.clone(), given: own.id() });
                 }
-                own.unwrap(&key.wrapped)
+                own.unwrap(volume, &key.wrapped)
             }
             KeySource::Command(command) => {
                 let bytes = command::unwrap(command, volume, &key.wrapped).await?;
-                <[u8; KEY_BYTES]>::try_from(bytes).ok()
+                <[u8; KEY_BYTES]>::try_from(bytes.as_slice()).ok().map(Zeroizing::new)
             }
         };
         let opened = bytes.map(DataKey::new).filter(|opened| opened.check() == key.check);
@@ -233,70 +244,19 @@ impl VolumeKeys {
         self.0.extend(others.0);
     }
 
+    /// The volumes whose keys have a place here.
+    pub(crate) fn volumes(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
     /// The place of a volume's key.
     pub fn of(&self, volume: &str) -> Option<&KeySource> {
         self.0.get(volume)
     }
 }
 
-/// The key of a key file.
-struct FileKey([u8; KEY_BYTES]);
-
-impl FileKey {
-    fn read(path: &PathBuf) -> Result<FileKey, KeyError> {
-        let bytes = std::fs::read(path).map_err(|source| KeyError::File { path: path.clone(), source })?;
-        FileKey::parse(&bytes).ok_or_else(|| KeyError::NoKey { path: path.clone() })
-    }
-
-    fn parse(bytes: &[u8]) -> Option<FileKey> {
-        if let Ok(key) = <[u8; KEY_BYTES]>::try_from(bytes) {
-            return Some(FileKey(key));
-        }
-        let text = std::str::from_utf8(bytes).ok()?.trim_end();
-        if text.len() != 2 * KEY_BYTES || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-            return None;
-        }
-        let mut key = [0; KEY_BYTES];
-        for (at, byte) in key.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
-        }
-        Some(FileKey(key))
-    }
-
-    /// The key's name: it tells keys apart, and does not tell the key.
-    fn id(&self) -> String {
-        let mac = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &self.0), b"braid key id");
-        let digits: String = mac.as_ref()[..8].iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("file:{digits}")
-    }
-
-    fn aead(&self) -> LessSafeKey {
-        LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &self.0).expect("a key has 32 bytes"))
-    }
-
-    fn wrap(&self, key: &[u8; KEY_BYTES]) -> Result<Vec<u8>, KeyError> {
-        let nonce: [u8; NONCE_BYTES] = random()?;
-        let mut sealed = key.to_vec();
-        self.aead()
-            .seal_in_place_append_tag(
-                Nonce::assume_unique_for_key(nonce),
-                Aad::from(WRAPPED_FOR),
-                &mut sealed,
-            )
-            .expect("it is short");
-        Ok([&[FORMAT][..], &nonce, &sealed].concat())
-    }
-
-    fn unwrap(&self, wrapped: &[u8]) -> Option<[u8; KEY_BYTES]> {
-        let (nonce, sealed) = wrapped.strip_prefix(&[FORMAT])?.split_first_chunk::<NONCE_BYTES>()?;
-        let mut sealed = sealed.to_vec();
-        let nonce = Nonce::assume_unique_for_key(*nonce);
-        let opened = self.aead().open_in_place(nonce, Aad::from(WRAPPED_FOR), &mut sealed).ok()?;
-        <[u8; KEY_BYTES]>::try_from(&*opened).ok()
-    }
-}
-
-fn random<const BYTES: usize>() -> Result<[u8; BYTES], KeyError> {
+/// Draws random bytes.
+pub(crate) fn random<const BYTES: usize>() -> Result<[u8; BYTES], KeyError> {
     let mut bytes = [0; BYTES];
     getrandom::fill(&mut bytes).map_err(|error| KeyError::Random { why: error.to_string() })?;
     Ok(bytes)

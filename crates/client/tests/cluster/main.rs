@@ -20,6 +20,7 @@ mod removed;
 mod renewals;
 mod requests;
 mod sealed;
+mod sealed_faults;
 mod settled;
 mod shared;
 mod sizes;

@@ -13,7 +13,7 @@ use braid_wire::control::{
     Access, Backing, ControlReply, Ended, Ending, NamePlace, NewAttributes, Open, Opened, Refresh, Release,
     RequestHead, Room, ShapeSpec, Turn,
 };
-use braid_wire::data::{Address, DriveRequest, Retire, StripeWrite};
+use braid_wire::data::{Address, DriveRequest, Read, Retire, StripeWrite, UnitWrite, Want};
 
 use crate::common::Cluster;
 
@@ -82,6 +82,38 @@ pub(crate) async fn write(cluster: &Cluster, path: &str, before: Version, parts:
     manager.call_as(&head, &release).await.expect("released");
 }
 
+/// The bytes of a column's unit, as its drive holds them.
+pub(crate) async fn read_unit(cluster: &Cluster, opened: &Opened, column: u8, unit: u64) -> Vec<u8> {
+    let at = address(opened, column);
+    let to = opened.stat.segments[0].shape.unit_bytes;
+    let read = Read { at, unit, from: 0, to, want: Want::Newest, exactly: Vec::new(), timed: false };
+    send(cluster, opened, column, &read.into(), &[]).await.expect("read")
+}
+
+/// Writes a unit through its data drive, which tells the parity drives, as who has a capability can.
+pub(crate) async fn write_unit(
+    cluster: &Cluster,
+    opened: &Opened,
+    stamp: Version,
+    part: &Part<'_>,
+) -> Result<(), TransportError> {
+    let request = UnitWrite {
+        at: address(opened, part.column),
+        unit: part.stripe,
+        from: 0,
+        to: u32::try_from(part.bytes.len()).expect("a unit"),
+        hole: false,
+        client: CLIENT,
+        operation: OperationNumber(stamp.n),
+        stamp: Some(stamp),
+        settled_below: Version::ZERO,
+        crcs: block_crcs(0, part.bytes),
+        watermark: OperationNumber(1),
+        timed: false,
+    };
+    send(cluster, opened, part.column, &request.into(), &[part.bytes]).await.map(drop)
+}
+
 /// Capabilities for a file that is open for writing under this lease.
 pub(crate) async fn grants(cluster: &Cluster, file: FileId, lease: Lease, holder: HolderId) -> Opened {
     let refresh = Refresh {
@@ -128,7 +160,7 @@ pub(crate) async fn write_one(
         crcs: block_crcs(0, part.bytes),
         timed: false,
     };
-    send(cluster, opened, part.column, &request.into(), &[part.bytes]).await
+    send(cluster, opened, part.column, &request.into(), &[part.bytes]).await.map(drop)
 }
 
 pub(crate) async fn manager(cluster: &Cluster) -> ControlSession {
@@ -154,18 +186,18 @@ fn address(opened: &Opened, column: u8) -> Address {
     Address { partition: opened.stat.volume.into(), object }
 }
 
-/// Sends a request to a column's drive, in a session of its own.
+/// Sends a request to a column's drive, in a session of its own. Returns the bytes that are answered.
 async fn send(
     cluster: &Cluster,
     opened: &Opened,
     column: u8,
     request: &DriveRequest,
     payload: &[&[u8]],
-) -> Result<(), TransportError> {
+) -> Result<Vec<u8>, TransportError> {
     let row = &opened.stat.segments[0].columns[Column(column).index()];
     let grant = opened.grants[0][Column(column).index()].as_ref().expect("a grant");
     let limits = Limits::default();
     let session =
         DriveSession::connect_first(&row.addresses, row.drive, cluster.ready.cluster, &limits).await;
-    session.expect("connect").call(grant, request, payload).await.map(drop)
+    session.expect("connect").call(grant, request, payload).await.map(|(_, bytes)| bytes)
 }

@@ -1,6 +1,8 @@
 //! Files of encrypted volumes: as any file to who has the key, and to nobody else.
 
+use std::fs::Permissions;
 use std::ops::Range;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,28 +18,29 @@ use braid_wire::token::TokenRole;
 use crate::common::{Cluster, Random, assert_same, pattern, read_all, shape, wait_for};
 
 /// Bytes of the file in a block.
-const PLAIN: usize = 4064;
+pub(crate) const PLAIN: usize = 4064;
 /// Content that is found again if it is stored as it is.
-const TEXT: &[u8] = b"what nobody but the client may ever read";
+pub(crate) const TEXT: &[u8] = b"what nobody but the client may ever read";
 
-fn at(path: &str) -> Name {
+pub(crate) fn at(path: &str) -> Name {
     format!("braid://secret/{path}").parse().expect("a good name")
 }
 
-fn key_file(cluster: &Cluster, name: &str, byte: u8) -> PathBuf {
+pub(crate) fn key_file(cluster: &Cluster, name: &str, byte: u8) -> PathBuf {
     let path = cluster.dir.path().join(name);
     std::fs::write(&path, [byte; 32]).expect("written");
+    std::fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("set");
     path
 }
 
-fn with_key(cluster: &Cluster, key: &Path) -> Config {
+pub(crate) fn with_key(cluster: &Cluster, key: &Path) -> Config {
     let mut keys = VolumeKeys::default();
     keys.insert("secret", KeySource::File(key.to_owned()));
     Config { volume_keys: keys, ..cluster.config() }
 }
 
 /// A cluster with an encrypted volume, its key file, and a client that has the key.
-async fn sealed_cluster(drives: usize) -> (Cluster, PathBuf, Client) {
+pub(crate) async fn sealed_cluster(drives: usize) -> (Cluster, PathBuf, Client) {
     let cluster = Cluster::start(drives).await;
     let key = key_file(&cluster, "secret.key", 0xa7);
     let client = Client::connect(with_key(&cluster, &key)).await.expect("a client");
@@ -59,7 +62,7 @@ fn is_stored(dir: &Path, bytes: &[u8]) -> bool {
     })
 }
 
-fn length(bytes: usize) -> u64 {
+pub(crate) fn length(bytes: usize) -> u64 {
     u64::try_from(bytes).expect("small")
 }
 

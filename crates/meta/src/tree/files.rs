@@ -100,7 +100,7 @@ pub fn find_or_create(
             let layout = layouts::for_new(tx, &found.volume, Some(found), &open.shape, plan)?;
             let volume = &mut slot.directory.volume;
             let is_sealed = volumes::seal_of(tx, volume.volume)?.is_some();
-            refuse_sealed(is_sealed, open.takes_sealed, open.alone)?;
+            refuse_sealed(is_sealed, open.takes_sealed, is_sole(open))?;
             let (file, mut inode) = new_record(tx, volume, layout, &open.new, open.into(), place, now_ms)?;
             (inode.parent, inode.name) = (slot.directory.file, slot.name.to_vec());
             inode.inherit(&slot.directory.inode);
@@ -126,18 +126,24 @@ pub fn find(tx: &Tx, open: &Open) -> Result<Found, Refusal> {
             access.may(&found.inode, Act::Write)?;
         }
     }
-    refuse_sealed(found.inode.sealed, open.takes_sealed, open.alone || open.access == Access::Read)?;
+    refuse_sealed(found.inode.sealed, open.takes_sealed, is_sole(open) || open.access == Access::Read)?;
     if open.access == Access::Write { found.changeable(&open.at) } else { Ok(found) }
+}
+
+/// Returns true if the file is to have no other writer meanwhile, in no range of it.
+fn is_sole(open: &Open) -> bool {
+    open.alone && open.range.is_none()
 }
 
 /// Refuses sealed bytes to who cannot deal with them, and a second writer of them: a block that two clients
 /// write in part would lose what one of them wrote.
-fn refuse_sealed(is_sealed: bool, takes_sealed: bool, alone: bool) -> Result<(), Refusal> {
+fn refuse_sealed(is_sealed: bool, takes_sealed: bool, is_sole: bool) -> Result<(), Refusal> {
     if is_sealed && !takes_sealed {
         return Err(Refusal::new(Reason::NoKey, "the volume is encrypted: its key is needed"));
     }
-    if is_sealed && !alone {
-        let detail = "a file of an encrypted volume has one writer at a time: open it alone";
+    if is_sealed && !is_sole {
+        let detail =
+            "a file of an encrypted volume has one writer at a time: open it alone, and without a range";
         return Err(Refusal::new(Reason::Malformed, detail));
     }
     Ok(())

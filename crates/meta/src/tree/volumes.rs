@@ -3,8 +3,9 @@
 use braid_layout::{DriveId, FileId, VolumeId};
 use braid_wire::capability::Protection;
 use braid_wire::control::{
-    KEY_ID_BYTES_MAX, ShapeSpec, VolumeKey, VolumeRekey, VolumeRow, WRAPPED_BYTES_MAX,
+    KEY_ID_BYTES_MAX, LABEL_BYTES_MAX, ShapeSpec, VolumeKey, VolumeRekey, VolumeRow, WRAPPED_BYTES_MAX,
 };
+use braid_wire::frame::BODY_BYTES_MAX;
 use braid_wire::{Reason, Refusal};
 
 use crate::records::schema::{DriveRecord, InodeRecord, VolumeRecord, directory_record, key, table};
@@ -16,6 +17,14 @@ use crate::tree::seen;
 /// Maximum number of volumes of a cluster: each has a partition on every drive, and a list of all fits one
 /// reply.
 pub const VOLUMES_MAX: usize = 1000;
+
+/// Maximum sum of the lengths of all volumes' wrapped data keys, in bytes: a list of all volumes fits one
+/// reply with them.
+pub const WRAPPED_BYTES_OF_ALL_MAX: usize = 512 << 10;
+
+/// More than a volume's row has in a list, without its wrapped data key: labels, and some numbers of 8 bytes.
+const ROW_BYTES: usize = LABEL_BYTES_MAX + KEY_ID_BYTES_MAX + 16 * 8;
+const _: () = assert!(VOLUMES_MAX * ROW_BYTES + WRAPPED_BYTES_OF_ALL_MAX < BODY_BYTES_MAX as usize);
 
 /// The volume of this name.
 pub fn find(tx: &Tx, name: &str) -> Result<VolumeRecord, Refusal> {
@@ -73,7 +82,7 @@ pub fn seal_of(tx: &Tx, volume: VolumeId) -> Result<Option<VolumeKey>, Refusal> 
 
 /// Makes a new volume an encrypted one.
 pub fn seal(tx: &mut Tx, volume: VolumeId, wrapped: &VolumeKey) -> Result<(), Refusal> {
-    check_key(wrapped)?;
+    check_key(tx, volume, wrapped)?;
     tx.set(key::volume_seal(volume), wrapped);
     Ok(())
 }
@@ -81,7 +90,7 @@ pub fn seal(tx: &mut Tx, volume: VolumeId, wrapped: &VolumeKey) -> Result<(), Re
 /// Replaces the wrapped data key of an encrypted volume by the same one, wrapped anew.
 pub fn rekey(tx: &mut Tx, rekey: &VolumeRekey) -> Result<(), Refusal> {
     let volume = find(tx, &rekey.name)?;
-    check_key(&rekey.key)?;
+    check_key(tx, volume.volume, &rekey.key)?;
     let Some(now) = seal_of(tx, volume.volume)? else {
         let detail = format!("volume {:?} is not encrypted: it has no key", rekey.name);
         return Err(Refusal::new(Reason::NotAllowed, detail));
@@ -98,13 +107,26 @@ pub fn rekey(tx: &mut Tx, rekey: &VolumeRekey) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn check_key(wrapped: &VolumeKey) -> Result<(), Refusal> {
+fn check_key(tx: &Tx, volume: VolumeId, wrapped: &VolumeKey) -> Result<(), Refusal> {
     let bad = |detail: String| Err(Refusal::new(Reason::Malformed, detail));
     if wrapped.id.is_empty() || wrapped.id.len() > KEY_ID_BYTES_MAX {
         return bad(format!("the name of a key has 1 to {KEY_ID_BYTES_MAX} bytes"));
     }
     if wrapped.wrapped.is_empty() || wrapped.wrapped.len() > WRAPPED_BYTES_MAX {
         return bad(format!("a wrapped data key has 1 to {WRAPPED_BYTES_MAX} bytes"));
+    }
+    let mut bytes = wrapped.wrapped.len();
+    for (key, other) in tx.records::<VolumeKey>(&key::all(table::VOLUME_SEAL), usize::MAX)? {
+        if key != key::volume_seal(volume) {
+            bytes += other.wrapped.len();
+        }
+    }
+    if bytes > WRAPPED_BYTES_OF_ALL_MAX {
+        let detail = format!(
+            "the wrapped data keys of all volumes would have {bytes} bytes, and {WRAPPED_BYTES_OF_ALL_MAX} are the \
+             most: wrap them to fewer, or remove volumes"
+        );
+        return Err(Refusal::new(Reason::Quota, detail));
     }
     Ok(())
 }
@@ -255,5 +277,34 @@ mod tests {
         assert_eq!(key(), Some(first.clone()));
         assert_eq!(try_to("v", b"first", second.clone()), Ok(()));
         assert_eq!(key(), Some(second));
+    }
+
+    #[test]
+    fn all_wrapped_keys_fit_one_list() {
+        let db = Db::new(Arc::new(MemoryKv::new()));
+        let make = |name: String, bytes: usize| {
+            let key = wrapped("k", &vec![7; bytes], 1);
+            db.write(|tx| {
+                let shape = ShapeSpec { scheme: 5, k: 2, m: 1, unit_bytes: 4096 };
+                let volume = create(tx, &name, shape, 0, 1)?;
+                seal(tx, volume, &key)
+            })
+        };
+        let most = WRAPPED_BYTES_OF_ALL_MAX / WRAPPED_BYTES_MAX;
+        for number in 0..most - 1 {
+            make(format!("v{number}"), WRAPPED_BYTES_MAX).expect("made");
+        }
+        assert_eq!(
+            make("long".to_owned(), WRAPPED_BYTES_MAX + 1).expect_err("long").reason,
+            Reason::Malformed
+        );
+        make("half".to_owned(), WRAPPED_BYTES_MAX / 2).expect("made");
+        let refused = make("more".to_owned(), WRAPPED_BYTES_MAX / 2 + 1).expect_err("too many");
+        assert_eq!(refused.reason, Reason::Quota);
+        assert!(refused.detail.contains("524289 bytes"), "{refused}");
+        // One that is wrapped anew does not count twice.
+        let key = wrapped("k", &vec![8; WRAPPED_BYTES_MAX], 1);
+        let asked = VolumeRekey { name: "v0".to_owned(), was: vec![7; WRAPPED_BYTES_MAX], key };
+        db.write(|tx| rekey(tx, &asked)).expect("wrapped anew");
     }
 }

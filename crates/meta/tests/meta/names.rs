@@ -17,8 +17,8 @@ use braid_meta::tree::directories::{self, Parents};
 use braid_meta::tree::{files, volumes};
 use braid_wire::capability::Key;
 use braid_wire::control::{
-    Access, AttributeChanges, Backing, Commit, CreateUnnamed, Cut, Ended, Ending, EntryKind, Link, NamePlace,
-    NewAttributes, Open, RenameHow, ShapeSpec, UnlinkOnly,
+    Access, AttributeChanges, Backing, ByteRange, Commit, CreateUnnamed, Cut, Ended, Ending, EntryKind, Link,
+    NamePlace, NewAttributes, Open, RenameHow, ShapeSpec, UnlinkOnly, VolumeKey,
 };
 use braid_wire::{Reason, Refusal};
 use proptest::prelude::*;
@@ -467,6 +467,41 @@ fn a_removal_reads_no_more_the_more_removals_are_queued() {
     });
     assert_eq!(queued.unwrap(), 3 * 300);
     assert!(reads.iter().all(|count| *count == reads[0] && *count < 64), "{reads:?}");
+}
+
+#[test]
+fn a_sealed_file_is_opened_for_writing_alone_and_without_a_range() {
+    let real = Real::new();
+    let place = |_: u64, _: &_| Ok(((1..=3).map(DriveId).collect(), ColumnMask::EMPTY));
+    let key = VolumeKey { id: "k".into(), wrapped: vec![1], check: [2; 16] };
+    real.db.write(|tx| volumes::seal(tx, volumes::find(tx, "v")?.volume, &key)).expect("sealed");
+    let part = Some(ByteRange { from: 0, to: 8192 });
+    let open = |path: &str, access, alone, range| {
+        let open = Open {
+            at: at(path),
+            access,
+            create: access == Access::Write,
+            exclusive: false,
+            alone,
+            range,
+            takes_sealed: true,
+            shape: ShapeSpec { scheme: 0, k: 0, m: 0, unit_bytes: 0 },
+            new: NEW,
+            holder: HolderId(7),
+        };
+        let opened = real.db.write(|tx| match access {
+            Access::Write => files::find_or_create(tx, &open, None, &place, 2).map(drop),
+            Access::Read => files::find(tx, &open).map(drop),
+        });
+        opened.map_err(|refusal| refusal.reason)
+    };
+    open("f", Access::Write, true, None).expect("a sole writer");
+    open("f", Access::Read, false, None).expect("a reader");
+    for path in ["f", "new"] {
+        for (alone, range) in [(false, None), (false, part), (true, part)] {
+            assert_eq!(open(path, Access::Write, alone, range), Err(Reason::Malformed), "{path}, {alone}");
+        }
+    }
 }
 
 #[test]

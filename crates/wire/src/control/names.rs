@@ -17,7 +17,7 @@ pub const PATH_BYTES_MAX: usize = 4096;
 pub const LABEL_BYTES_MAX: usize = 255;
 
 /// Maximum length of a volume's wrapped data key, in bytes.
-pub const WRAPPED_BYTES_MAX: usize = 4096;
+pub const WRAPPED_BYTES_MAX: usize = 1024;
 
 /// Maximum length of the name of the key that a volume's data key is wrapped by, in bytes.
 pub const KEY_ID_BYTES_MAX: usize = 128;
