@@ -1,5 +1,5 @@
-//! What is looked for, and where it was found. A needle is known by its first 8 bytes, which are compared
-//! with those at each place of each stream.
+//! Bytes that are looked for, and the places where they were found. A needle is known by its first 8 bytes,
+//! which are compared with those at each place of each stream.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ pub(crate) struct Needles {
     filter: Vec<u64>,
 }
 
-/// What a line asked for.
+/// The needles of one line.
 pub(crate) struct Wanted {
     hidden: bool,
     name: String,
@@ -35,7 +35,7 @@ pub(crate) struct Wanted {
 struct Needle {
     of: usize,
     form: &'static str,
-    /// What follows the first 8 bytes.
+    /// The bytes after the first 8.
     rest: Vec<u8>,
     found: bool,
 }

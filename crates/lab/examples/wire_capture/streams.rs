@@ -1,4 +1,4 @@
-//! What was sent in each direction of each connection, put together from a pcap file.
+//! The bytes that were sent in each direction of each connection, put together from a pcap file.
 //!
 //! A byte counts once, however often it was sent or seen: packets of the loopback are seen twice. What is not
 //! TCP is a stream of its own for each pair of addresses, packet after packet.

@@ -1,5 +1,5 @@
-//! `braid-lab bench privacy`: what a volume with private data costs, and one that is encrypted, beside one with
-//! integrity. Volumes of one cluster on this machine, raid5 4+1 with units of 512 KiB, by turns.
+//! `braid-lab bench privacy`: what a volume with private data costs, and one that is encrypted, beside one
+//! with integrity. Volumes of one cluster on this machine, raid5 4+1 with units of 512 KiB, by turns.
 //!
 //! The value of a row is the number of bytes for a second of processor time, of the client, the drives and
 //! the manager together: so the ratio does not depend on what else holds a transfer up.

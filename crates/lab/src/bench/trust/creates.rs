@@ -28,7 +28,7 @@ const PAIRS_QUICK: (u32, u32) = (1, 0);
 const SAMPLE: Duration = Duration::from_secs(2);
 const SAMPLE_QUICK: Duration = Duration::from_millis(300);
 
-/// What is made.
+/// The kind of file that is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Made {
     /// A file without bytes: a change at the manager, and another one when it is closed.

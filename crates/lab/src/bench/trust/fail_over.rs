@@ -91,7 +91,7 @@ impl Load {
         Ok(Load { writers: Writers::start(writers).await?, readers: Readers::start(readers).await? })
     }
 
-    /// What was written and read.
+    /// Ends both, and returns the writes and the reads.
     async fn end(self) -> Result<(Written, Written), Failure> {
         let written = self.writers.end().await?;
         Ok((written, self.readers.end().await?))

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use braid_cli::machine::cluster_dir::ClusterDir;
 use braid_cli::machine::local::{MANAGER, Mode, Server};
-use braid_cli::output::exit::{Doing, Exit, Failure};
+use braid_cli::output::exit::{Exit, Failure};
 use braid_client::{Client, TokenSpec};
 use braid_wire::token::TokenRole;
 use tokio::time::{Instant, sleep};
@@ -122,18 +122,18 @@ async fn all_there(client: &Client, count: usize) -> Result<(), Failure> {
     }
 }
 
-/// The first of so many ports in a row that nobody has now, and that were not given before.
+/// The first of so many ports in a row that nobody has now, and that were not given before. They lie below
+/// those that the system gives to connections: such a one could have it while its server is away.
 fn free(taken: &mut BTreeSet<u16>, count: u16) -> Result<u16, Failure> {
-    const TRIES: u32 = 100;
-    for _ in 0..TRIES {
-        let first =
-            TcpListener::bind((HOST, 0)).and_then(|it| it.local_addr()).doing(|| "find a port".into())?;
-        let Some(end) = first.port().checked_add(count) else { continue };
-        let ports = first.port()..end;
+    const PORTS: std::ops::Range<u16> = 12_000..32_000;
+    // Benches that run at once begin at different places.
+    let begin = PORTS.start + u16::try_from(std::process::id() % 9_000).unwrap_or_default() * 2;
+    for first in (begin..PORTS.end).chain(PORTS.start..begin) {
+        let ports = first..first + count;
         if ports.clone().all(|port| !taken.contains(&port) && TcpListener::bind((HOST, port)).is_ok()) {
             taken.extend(ports);
-            return Ok(first.port());
+            return Ok(first);
         }
     }
-    Err(Failure::new(Exit::Failed, "find a port", format!("no {count} free ports in a row in {TRIES} tries")))
+    Err(Failure::new(Exit::Failed, "find a port", format!("no {count} free ports in a row")))
 }

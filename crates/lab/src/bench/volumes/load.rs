@@ -92,7 +92,7 @@ impl Readers {
     }
 }
 
-/// What is done again and again.
+/// The request that is done again and again.
 #[derive(Debug, Clone, Copy)]
 enum Request {
     Write,
