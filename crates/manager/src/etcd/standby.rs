@@ -12,7 +12,7 @@ use braid_transport::{ControlPeer, Listener, Stream, TransportError, challenge};
 use braid_wire::Refusal;
 use braid_wire::control::ControlHead;
 use braid_wire::data::{Hello, PeerRole};
-use braid_wire::frame::WIRE_VERSION;
+use braid_wire::frame::{WIRE_VERSION, WIRE_VERSION_OLDEST};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -117,7 +117,7 @@ pub(super) async fn turn_away(listener: Arc<Listener>, known: Arc<Known>) {
 async fn refuse(known: Arc<Known>, proof: Arc<Proof>, stream: Stream) {
     let hello = Hello {
         role: PeerRole::Manager,
-        version_min: WIRE_VERSION,
+        version_min: WIRE_VERSION_OLDEST,
         version_max: WIRE_VERSION,
         cluster: proof.cluster,
         drive: DriveId(0),
