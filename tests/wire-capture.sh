@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # What an eavesdropper sees (docs/operations.md, "What can be read on the network"), with each host a network
-# namespace on one bridge (root; iproute2, etcd-server, python3). All packets are recorded while three managers
-# with their own etcd, drives that join with tokens, and clients with tokens do about all that there is: volumes
-# of each kind are made and used by the command line and by a mount, names change, keys are turned, a token is
-# revoked, a drive is replaced and the leading manager is killed. Then the packets are searched for every
-# secret, every name and, of the private and the encrypted volume, every piece of the files. What the plain
-# volume's files hold must all be found: that the search finds is proved by that.
+# namespace on one bridge (root; iproute2, etcd-server, python3). All packets are recorded while three
+# managers with their own etcd, drives that join with tokens, and clients with tokens do about all that there
+# is: volumes of each kind are made and used by the command line and by a mount, names change, keys are
+# turned, a token is revoked, a drive is replaced and the leading manager is killed. Then the packets are
+# searched for every secret, every name and, of the private and the encrypted volume, every piece of the
+# files. What the plain volume's files hold must all be found: that the search finds is proved by that.
 #
 # usage: tests/wire-capture.sh BRAID WIRE_CAPTURE      exit 0 only if nothing is seen that is to be hidden
 set -euo pipefail

@@ -73,8 +73,11 @@ pub(super) async fn up(run: &Run, name: &str, drives: u16, shape: (&str, u8)) ->
     Ok(cluster)
 }
 
+/// A manager that was killed: its name, and its address.
+pub(super) struct Killed(&'static str, String);
+
 /// Kills the manager that leads, and its etcd with it. Returns which one it was.
-pub(super) async fn kill_leader(cluster: &mut Cluster) -> Result<&'static str, Failure> {
+pub(super) async fn kill_leader(cluster: &mut Cluster) -> Result<Killed, Failure> {
     let status = cluster.client.status().await?;
     let leads = status.managers.iter().find(|manager| manager.leads);
     let address = leads.map(|manager| manager.address.clone()).unwrap_or_default();
@@ -88,13 +91,14 @@ pub(super) async fn kill_leader(cluster: &mut Cluster) -> Result<&'static str, F
         )
     })?;
     cluster.kill(name).await?;
-    Ok(name)
+    Ok(Killed(name, address))
 }
 
-/// Starts a manager again, and waits until all are there.
-pub(super) async fn start_again(cluster: &mut Cluster, name: &'static str) -> Result<(), Failure> {
+/// Starts a manager again at its address, and waits until all are there.
+pub(super) async fn start_again(cluster: &mut Cluster, killed: Killed) -> Result<(), Failure> {
+    let Killed(name, address) = killed;
     let place = directory(cluster, name).display().to_string();
-    let words = ["manager", "serve", "--no-config", "--dir", &place];
+    let words = ["manager", "serve", "--no-config", "--listen", &address, "--dir", &place];
     let server = Server::start_as(&cluster.running.dir, name, &words, Mode::Attached).await?;
     cluster.running.servers.push(server);
     all_there(&cluster.client, MANAGERS.len()).await
