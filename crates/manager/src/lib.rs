@@ -42,4 +42,4 @@ mod together;
 pub use braid_meta::records::kv::Kv;
 pub use disk::directory::ManagerError;
 pub use etcd::EtcdConfig;
-pub use start::{Config, LOST_AFTER_MS, Ready, run};
+pub use start::{Config, LOST_AFTER_MS, Ready, SEVERAL_LEASE_MS, run};

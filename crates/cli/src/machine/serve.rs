@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use braid_client::cluster::environment;
-use braid_manager::{EtcdConfig, Ready};
+use braid_manager::{EtcdConfig, Ready, SEVERAL_LEASE_MS};
 use braid_wire::token::{BadToken, Token};
 use tokio::sync::oneshot;
 
@@ -99,6 +99,8 @@ async fn serve_manager(
     after: impl AsyncFnOnce(&Ready, &str) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let what = || format!("serve the manager in {}", serve.dir.display());
+    let lease_ms = if config.etcd.is_some() { SEVERAL_LEASE_MS } else { config.lease_ms };
+    let config = braid_manager::Config { lease_ms, ..config };
     let (ready, is_ready) = oneshot::channel();
     let running = braid_manager::run(config, ready, stop);
     let announcing = async {
