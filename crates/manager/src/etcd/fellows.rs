@@ -68,9 +68,10 @@ pub(super) async fn follow(core: Arc<Core>, link: Arc<Link>, cache: Arc<Cache>, 
     loop {
         match list(&link).await {
             Ok(found) => {
-                heard.handle(found, Instant::now());
+                let now = Instant::now();
+                heard.handle(found, now);
                 let voters = core.managers().voters().to_vec();
-                let rows = heard.rows(&me, &voters, cache.place().index, Instant::now());
+                let rows = heard.rows(&me, &voters, cache.place().index, now);
                 core.managers().handle_managers(rows);
             }
             Err(error) => tracing::debug!(%error, "the list of managers is not known"),
