@@ -101,7 +101,8 @@ pub struct Config {
 pub const LOST_AFTER_MS: u64 = 600_000;
 
 /// [`Config::lease_ms`] where the state is in etcd. Another manager leads 5 to 8 s after the death of the one
-/// that leads, and drives serve what is open until then: at any moment they still hold three quarters of this.
+/// that leads, and drives serve what is open until then: at any moment they still hold three quarters of
+/// this.
 pub const SEVERAL_LEASE_MS: u32 = 10_000;
 
 /// Address and secrets of a manager that serves.
