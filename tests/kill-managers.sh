@@ -176,8 +176,8 @@ manager 1 cluster init --hosts "$net.1,$net.2,$net.3"
 export BRAID_CLUSTER=$work/m1/cluster.toml
 wait_for 60 "the first manager" grep -q "to start this one again" "$work/m1.out"
 for h in 2 3; do
-  token=$(grep -A1 "on $net.$h:" "$work/m1.out" | grep -o 'braid1\.[^ ]*')
-  manager $h cluster join "$token" --manager "$net.1:7400" --listen "$net.$h:7400"
+  grep -A1 "on $net.$h:" "$work/m1.out" | grep -o 'braid1\.[^ ]*' >"$work/m$h.token"
+  manager $h cluster join --token-file "$work/m$h.token" --manager "$net.1:7400" --listen "$net.$h:7400"
   wait_for 120 "manager $h" test -s "$work/m$h/cluster.toml"
 done
 for d in "${drives[@]}"; do drive "$d"; done

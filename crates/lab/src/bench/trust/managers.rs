@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use braid_cli::machine::cluster_dir::ClusterDir;
 use braid_cli::machine::local::{MANAGER, Mode, Server};
-use braid_cli::output::exit::{Exit, Failure};
+use braid_cli::output::exit::{Doing, Exit, Failure};
 use braid_client::{Client, TokenSpec};
 use braid_wire::token::TokenRole;
 use tokio::time::{Instant, sleep};
@@ -48,13 +48,17 @@ pub(super) async fn up(run: &Run, name: &str, drives: u16, shape: (&str, u8)) ->
             lasts_s: 0,
         };
         let token = cluster.client.make_token(spec).await?.to_string();
+        let file = cluster.running.dir.root().join(format!("{member}.token"));
+        std::fs::write(&file, token).doing(|| format!("write {}", file.display()))?;
+        let token_file = file.display().to_string();
         let place = directory(&cluster, member).display().to_string();
         let listen = &all[index];
         let port = at[index].1.to_string();
         let words = [
             "cluster",
             "join",
-            &token,
+            "--token-file",
+            &token_file,
             "--manager",
             &first,
             "--listen",
