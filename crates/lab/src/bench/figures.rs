@@ -7,16 +7,9 @@ use braid_bench::volumes::{LeftOut, Report as Found, Row, document};
 use braid_cli::output::exit::{Exit, Failure};
 use braid_cli::output::report::{Report, table};
 
+pub(super) use super::ratios::Bench;
 use super::run::Run as Common;
 use crate::args::BenchCluster;
-
-/// A bench: its name on the command line, its title, and the free bytes that it needs in a full run and in a
-/// quick one.
-pub(super) struct Bench {
-    pub(super) name: &'static str,
-    pub(super) title: &'static str,
-    pub(super) needed: (u64, u64),
-}
 
 /// The run so far.
 pub(super) struct Run {
