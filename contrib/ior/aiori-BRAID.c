@@ -157,7 +157,7 @@ static char *BRAID_GetVersion(void)
 
 static IOR_offset_t BRAID_GetFileSize(aiori_mod_opt_t *param, char *name)
 {
-        braid_stat facts;
+        braid_facts facts;
         (void)param;
         if (hints->dryRun)
                 return 0;
@@ -182,7 +182,7 @@ static int BRAID_Rmdir(const char *name, aiori_mod_opt_t *param)
 
 static int BRAID_Stat(const char *name, struct stat *buf, aiori_mod_opt_t *param)
 {
-        braid_stat facts;
+        braid_facts facts;
         (void)param;
         if (braid_stat(client, name, &facts) < 0)
                 return -1;

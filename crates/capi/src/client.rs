@@ -12,7 +12,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::calls::answer;
 use crate::errors::{self, Failure};
-use crate::memory::{Rows, Text};
+use crate::memory::{Text, Volumes};
 use crate::process::OfProcess;
 
 /// Maximum number of threads that carry requests on. The caller's own thread does the work on its bytes.
@@ -200,7 +200,7 @@ pub struct Volume {
 
 /// The volumes, by name: as many as there is room for are put to `rows`. Returns how many there are.
 #[unsafe(no_mangle)]
-pub extern "C" fn braid_volumes(client: Option<&Client>, rows: Rows<Volume>, room: usize) -> libc::ssize_t {
+pub extern "C" fn braid_volumes(client: Option<&Client>, rows: Volumes, room: usize) -> libc::ssize_t {
     answer(-1, || {
         let shared = Client::of(client)?;
         let all = shared.wait(shared.client().volumes())?;

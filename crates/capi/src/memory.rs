@@ -10,10 +10,11 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use crate::client::Volume;
 use crate::errors::Failure;
+use crate::requests::Request;
 
 /// A string of C's, or null. It is valid for the call that it was given to.
-/// cbindgen:transparent-typedef
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct Text(*const c_char);
@@ -38,13 +39,11 @@ impl Text {
 }
 
 /// The beginning of memory of C's that is read or written, or null.
-/// cbindgen:transparent-typedef
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct Start(*mut c_void);
 
 /// The beginning of memory of C's that is only read, or null.
-/// cbindgen:transparent-typedef
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct ConstStart(*const c_void);
@@ -116,13 +115,11 @@ pub struct Extent {
 }
 
 /// The first of C's extents, or null.
-/// cbindgen:transparent-typedef
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct Extents(*const Extent);
 
 /// The first of C's iovecs, or null.
-/// cbindgen:transparent-typedef
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct Vectors(*const libc::iovec);
@@ -172,45 +169,33 @@ unsafe fn list<'a, T>(first: *const T, count: usize) -> Result<&'a [T], Failure>
     }
 }
 
-/// The first of C's places for rows, or null.
-/// cbindgen:transparent-typedef
+/// The first of C's places for volumes, or null.
 #[repr(transparent)]
 #[derive(Debug)]
-pub struct Rows<T>(*mut T);
+pub struct Volumes(*mut Volume);
 
-impl<T> Rows<T> {
+impl Volumes {
     /// Puts rows there, as far as there is room for them.
-    pub(crate) fn fill(self, room: usize, rows: impl IntoIterator<Item = T>) -> Result<(), Failure> {
+    pub(crate) fn fill(self, room: usize, rows: impl IntoIterator<Item = Volume>) -> Result<(), Failure> {
         if self.0.is_null() && room > 0 {
             return Err(Failure::null("the place for rows"));
         }
         for (at, row) in rows.into_iter().take(room).enumerate() {
-            // SAFETY: C says that there is room for so many rows, and what is written here was no value.
+            // SAFETY: C says that there is room for so many rows, and what is written over here was no value.
             unsafe { self.0.add(at).write(row) };
         }
         Ok(())
     }
 }
 
-impl Rows<u64> {
-    /// Puts a number there, unless the place is null.
-    pub(crate) fn put_if_wanted(self, number: u64) {
-        if !self.0.is_null() {
-            // SAFETY: C says that there is room for it.
-            unsafe { self.0.write(number) };
-        }
-    }
-}
-
-/// The first of C's pointers to things of the library, or null.
-/// cbindgen:transparent-typedef
+/// The first of C's pointers to requests, or null.
 #[repr(transparent)]
 #[derive(Debug)]
-pub struct Pointers<T>(*const *const T);
+pub struct Requests(*const *const Request);
 
-impl<T> Pointers<T> {
+impl Requests {
     /// What the pointers lead to; `None`: null.
-    pub(crate) fn all<'a>(self, count: usize) -> Result<Vec<Option<&'a T>>, Failure> {
+    pub(crate) fn all<'a>(self, count: usize) -> Result<Vec<Option<&'a Request>>, Failure> {
         // SAFETY: C says that `count` pointers are there, which stay during the call.
         let pointers = unsafe { list(self.0, count) }?;
         // SAFETY: and that each is null, or was made by the library and not ended yet.

@@ -11,7 +11,7 @@ use crate::client::Shared;
 use crate::errors::Failure;
 use crate::file::{File, Held, Opened};
 use crate::list::{self, Part};
-use crate::memory::{Extents, Pointers};
+use crate::memory::{Extents, Requests};
 use crate::process::OfProcess;
 use crate::transfer::returned;
 
@@ -163,11 +163,7 @@ pub extern "C" fn braid_wait(request: Option<Box<Request>>) -> libc::ssize_t {
 /// one client. Places that are NULL are passed over. A negative time is for ever; after it the call fails
 /// with ETIMEDOUT.
 #[unsafe(no_mangle)]
-pub extern "C" fn braid_wait_any(
-    requests: Pointers<Request>,
-    count: usize,
-    timeout_ms: c_int,
-) -> libc::ssize_t {
+pub extern "C" fn braid_wait_any(requests: Requests, count: usize, timeout_ms: c_int) -> libc::ssize_t {
     answer(-1, || {
         let all = requests.all(count)?;
         let mut places = Vec::new();

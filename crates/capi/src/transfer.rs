@@ -1,12 +1,13 @@
 //! Reading and writing that the caller waits for.
 
 use std::ffi::c_int;
+use std::mem::MaybeUninit;
 
 use crate::calls::answer;
 use crate::errors::Failure;
 use crate::file::File;
 use crate::list::{self, Part};
-use crate::memory::{ConstStart, Extents, Memory, Rows, Start, Vectors};
+use crate::memory::{ConstStart, Extents, Memory, Start, Vectors};
 
 /// Moves the bytes of a list, and waits for that.
 fn transfer(file: Option<&File>, parts: Vec<Part>, writes: bool) -> Result<libc::ssize_t, Failure> {
@@ -71,8 +72,8 @@ pub extern "C" fn braid_pwritev(
     answer(-1, || transfer(file, list.all(self::count(count)?, offset)?, true))
 }
 
-/// Reads many places of the file at once, each into its memory. Returns the sum of the bytes, which is less
-/// than asked for if some lie past the end of the file, or -1.
+/// Reads many places of the file at once, each into its memory, of which no two overlap. Returns the sum of
+/// the bytes, which is less than asked for if some lie past the end of the file, or -1.
 #[unsafe(no_mangle)]
 pub extern "C" fn braid_read_list(file: Option<&File>, list: Extents, count: usize) -> libc::ssize_t {
     answer(-1, || transfer(file, list.all(count)?, false))
@@ -92,12 +93,14 @@ pub extern "C" fn braid_append(
     file: Option<&File>,
     buffer: ConstStart,
     length: usize,
-    at: Rows<u64>,
+    at: Option<&mut MaybeUninit<u64>>,
 ) -> libc::ssize_t {
     answer(-1, || {
         let memory = Memory::read_only(buffer, length)?;
         let begin = File::of(file)?.wait(async |file| file.append(memory.bytes()).await)?;
-        at.put_if_wanted(begin);
+        if let Some(at) = at {
+            at.write(begin);
+        }
         Ok(returned(length))
     })
 }

@@ -14,15 +14,11 @@ fn read(path: &str) -> String {
     fs::read_to_string(here(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The header, of the crate's sources in the order of their names.
 fn generated() -> String {
     let config = cbindgen::Config::from_file(here("cbindgen.toml")).expect("its settings");
-    let sources =
-        fs::read_dir(here("src")).expect("the sources").map(|entry| entry.expect("a source").path());
-    let sources: BTreeSet<PathBuf> = sources.collect();
-    let builder = sources.into_iter().fold(cbindgen::Builder::new(), |builder, path| builder.with_src(path));
+    let builder = cbindgen::Builder::new().with_src(here("src/lib.rs")).with_config(config);
     let mut text = Vec::new();
-    builder.with_config(config).generate().expect("a header").write(&mut text);
+    builder.generate().expect("a header").write(&mut text);
     String::from_utf8(text).expect("UTF-8")
 }
 

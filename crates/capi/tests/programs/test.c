@@ -57,7 +57,7 @@ static void fill(unsigned char *bytes, size_t length, unsigned seed)
 
 static void names(void)
 {
-    braid_stat stat;
+    braid_facts stat;
     CHECK(braid_mkdir(client, at("dir"), 0750) == 0);
     CHECK(braid_stat(client, at("dir"), &stat) == 0);
     CHECK(S_ISDIR(stat.mode) && (stat.mode & 07777) == 0750 && stat.uid == getuid());
@@ -114,7 +114,7 @@ static void bytes(void)
     CHECK(braid_pread(file, in, 100, LENGTH + 5) == 0);
     CHECK(braid_pread(file, NULL, 0, 0) == 0);
 
-    braid_stat stat;
+    braid_facts stat;
     CHECK(braid_fstat(file, &stat) == 0);
     CHECK(stat.size == LENGTH && S_ISREG(stat.mode) && (stat.mode & 07777) == 0600 && stat.links == 1);
 
@@ -232,7 +232,7 @@ static void rates(uint64_t rate)
     braid_file *file = braid_open(client, at("rate"), O_WRONLY | O_CREAT, &options);
     CHECK(file != NULL);
     CHECK(braid_pwrite(file, "frame", 5, 0) == 5);
-    braid_lateness kept;
+    braid_account kept;
     CHECK(braid_lateness(file, &kept) == 1 && kept.bytes == 5);
     CHECK(braid_close(file) == 0);
 }
@@ -252,7 +252,7 @@ static void *thread(void *number)
         CHECK(braid_pwrite(together, out, BLOCK, offset) == BLOCK);
         CHECK(braid_pread(together, in, BLOCK, offset) == BLOCK && memcmp(in, out, BLOCK) == 0);
         /* Each thread has the message of its own failure. */
-        braid_stat stat;
+        braid_facts stat;
         snprintf(name, sizeof name, "braid://main/none-%u", mine);
         FAILED(braid_stat(client, name, &stat) == -1, ENOENT, words);
     }
@@ -289,7 +289,7 @@ static void forks(void)
     CHECK(child >= 0);
     if (child == 0) {
         char in[6];
-        braid_stat stat;
+        braid_facts stat;
         braid_entry entry;
         FAILED(braid_pread(file, in, 6, 0) == -1, ECHILD, "fork");
         FAILED(braid_stat(client, place, &stat) == -1, ECHILD, "fork");
@@ -322,7 +322,7 @@ static void connecting(void)
     CHECK(managers != NULL && token != NULL);
     braid_client *other = braid_connect_token(managers, token);
     CHECK(other != NULL);
-    braid_stat stat;
+    braid_facts stat;
     CHECK(braid_stat(other, place, &stat) == 0);
     CHECK(braid_disconnect(other) == 0);
     CHECK(braid_disconnect(NULL) == 0 && braid_close(NULL) == 0 && braid_closedir(NULL) == 0);
