@@ -23,8 +23,8 @@ pub(crate) fn parse(name: &Text) -> Result<Name, Failure> {
 
 /// The owner and these permissions, for a new file or directory of this process.
 pub(crate) fn new_attributes(mode: u32) -> NewAttributes {
-    let uid = rustix::process::getuid().as_raw();
-    let gid = rustix::process::getgid().as_raw();
+    let uid = rustix::process::geteuid().as_raw();
+    let gid = rustix::process::getegid().as_raw();
     NewAttributes { mode, uid, gid }
 }
 

@@ -225,7 +225,7 @@ static void rates(uint64_t rate)
 {
     braid_open_options options;
     memset(&options, 0, sizeof options);
-    options.rate = (uint64_t)1 << 50;
+    options.rate = 1000000000000;
     FAILED(braid_open(client, at("rate"), O_WRONLY | O_CREAT, &options) == NULL, EAGAIN, "free");
     options.rate = rate;
     options.rate_seconds = 60;
