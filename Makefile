@@ -97,7 +97,7 @@ setup-capi: setup
 ## By hand: the C library's test programs under valgrind, which finds bad accesses and leaks.
 capi-valgrind: setup-capi
 	@command -v valgrind >/dev/null || { apt-get update && apt-get install -y --no-install-recommends valgrind libc6-dbg; }
-	BRAID_CAPI_UNDER="valgrind -q --error-exitcode=99 --leak-check=full --fair-sched=yes" \
+	BRAID_CAPI_UNDER="valgrind -q --error-exitcode=99 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite --fair-sched=yes" \
 	$(CARGO) test --locked -p braid-cli -p braid-capi --test programs
 
 fuzz-smoke:

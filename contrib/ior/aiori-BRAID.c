@@ -42,10 +42,10 @@ static option_help *BRAID_options(aiori_mod_opt_t **init_backend_options, aiori_
                 memcpy(o, init_values, sizeof(*o));
         *init_backend_options = (aiori_mod_opt_t *)o;
         option_help h[] = {
-                {0, "braid.cluster", "Directory or cluster.toml of the cluster", OPTION_OPTIONAL_ARGUMENT, 's',
+                {0, "braid.cluster", "Directory or cluster.toml", OPTION_OPTIONAL_ARGUMENT, 's',
                  &o->cluster},
                 {0, "braid.layout", "Layout of new files", OPTION_OPTIONAL_ARGUMENT, 's', &o->layout},
-                {0, "braid.ranges", "Open a shared file for the rank's own block", OPTION_FLAG, 'd', &o->ranges},
+                {0, "braid.ranges", "Open a shared file for its own block", OPTION_FLAG, 'd', &o->ranges},
                 LAST_OPTION,
         };
         option_help *help = malloc(sizeof(h));

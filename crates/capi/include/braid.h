@@ -9,7 +9,7 @@
 #ifndef BRAID_H
 #define BRAID_H
 
-/* Made by cbindgen. Not edited: BRAID_HEADER=anew cargo test -p braid-capi --test header */
+/* Made by cbindgen: BRAID_HEADER=anew cargo test -p braid-capi --test header */
 
 #include <fcntl.h>
 #include <stddef.h>
@@ -82,7 +82,7 @@ typedef struct braid_facts {
    */
   int64_t created_ns;
   /**
-   * Zeros.
+   * Zeros, for later versions.
    */
   uint64_t reserved[4];
 } braid_facts;
@@ -141,7 +141,7 @@ typedef struct braid_open_options {
    */
   uint32_t rate_period_ms;
   /**
-   * Zeros.
+   * Zeros, for later versions.
    */
   uint64_t reserved[8];
 } braid_open_options;
@@ -175,7 +175,7 @@ typedef struct braid_account {
    */
   uint64_t worst_pause_ns;
   /**
-   * Zeros.
+   * Zeros, for later versions.
    */
   uint64_t reserved[4];
 } braid_account;
@@ -227,7 +227,7 @@ typedef struct braid_volume {
    */
   uint64_t files;
   /**
-   * Zeros.
+   * Zeros, for later versions.
    */
   uint64_t reserved[4];
 } braid_volume;

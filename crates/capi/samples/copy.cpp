@@ -92,7 +92,8 @@ void compare(std::istream &local, braid_file *file, std::uint64_t length)
     for (std::uint64_t offset = 0; offset < length;) {
         auto read = checked(braid_pread(file, theirs.data(), theirs.size(), offset));
         local.read(ours.data(), read);
-        if (read == 0 || local.gcount() != read || !std::equal(theirs.begin(), theirs.begin() + read, ours.begin()))
+        bool is_same = std::equal(theirs.begin(), theirs.begin() + read, ours.begin());
+        if (read == 0 || local.gcount() != read || !is_same)
             throw std::runtime_error("what came back differs at " + std::to_string(offset));
         offset += static_cast<std::uint64_t>(read);
     }

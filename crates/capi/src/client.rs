@@ -194,7 +194,7 @@ pub struct Volume {
     file_bytes: u64,
     /// Number of its files.
     files: u64,
-    /// Zeros.
+    /// Zeros, for later versions.
     reserved: [u64; 4],
 }
 

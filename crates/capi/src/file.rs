@@ -82,7 +82,7 @@ pub struct OpenOptions {
     rate_seconds: u32,
     /// Milliseconds in which a period's bytes have arrived; 0: 100.
     rate_period_ms: u32,
-    /// Zeros.
+    /// Zeros, for later versions.
     reserved: [u64; 8],
 }
 
@@ -235,7 +235,7 @@ pub struct Lateness {
     paused_periods: u64,
     /// Most lateness in these, in nanoseconds.
     worst_pause_ns: u64,
-    /// Zeros.
+    /// Zeros, for later versions.
     reserved: [u64; 4],
 }
 

@@ -26,7 +26,7 @@ pub struct Stat {
     pub(crate) changed_ns: i64,
     /// Time of creation.
     pub(crate) created_ns: i64,
-    /// Zeros.
+    /// Zeros, for later versions.
     pub(crate) reserved: [u64; 4],
 }
 

@@ -8,6 +8,7 @@ import ctypes
 import dataclasses
 import enum
 import importlib.util
+import io
 import sys
 import types
 from pathlib import Path
@@ -116,25 +117,26 @@ def stand_in():
     for name, content in contents.items():
         module = types.ModuleType(name)
         vars(module).update(content)
-        # Futures are subscripted in annotations, which are not evaluated, and in local ones, which neither.
         sys.modules[name] = module
 
 
 class Planner:
     def resolve_data(self, item):
         if item.type == WriteItemType.BYTE_IO:
-            import io
-
             return io.BytesIO(item.content)
         return Tensor(item.content)
 
 
 def plans():
     """What three ranks have to write; the last has no tensor."""
-    tensor = lambda rank, at, length: WriteItem(  # noqa: E731
-        f"{rank}.{at}", WriteItemType.TENSOR, bytes((rank * 50 + at + i) % 256 for i in range(length))
-    )
-    state = lambda rank: WriteItem(f"{rank}.state", WriteItemType.BYTE_IO, f"rank {rank}".encode())  # noqa: E731
+
+    def tensor(rank, at, length):
+        content = bytes((rank * 50 + at + i) % 256 for i in range(length))
+        return WriteItem(f"{rank}.{at}", WriteItemType.TENSOR, content)
+
+    def state(rank):
+        return WriteItem(f"{rank}.state", WriteItemType.BYTE_IO, f"rank {rank}".encode())
+
     return [
         Plan([tensor(0, 0, 3_000_000), tensor(0, 1, 5), state(0)]),
         Plan([tensor(1, 0, 4096), tensor(1, 1, 70_000)]),

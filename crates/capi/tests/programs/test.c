@@ -304,7 +304,9 @@ static void forks(void)
         file = opened("forks", O_RDONLY);
         CHECK(braid_pread(file, in, 6, 0) == 6 && memcmp(in, "parent", 6) == 0);
         CHECK(braid_close(file) == 0 && braid_disconnect(client) == 0);
-        _exit(0);
+        /* What is the parent's is left where it is, which valgrind would take for leaks. */
+        execl("/bin/true", "true", (char *)NULL);
+        _exit(1);
     }
     int status;
     CHECK(waitpid(child, &status, 0) == child);
