@@ -2,7 +2,6 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 1
-export PREFIX LIBDIR DESTDIR
 # Where cargo puts what it builds.
 TARGET_DIR = $(shell $(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
 
@@ -87,6 +86,7 @@ setup-python: setup
 ## The C library: installs libbraid.so, braid.h and braid.pc; PREFIX=/usr/local, LIBDIR and DESTDIR as usual.
 capi: setup
 	$(CARGO) build --release --locked -p braid-capi
+	PREFIX="$(PREFIX)" LIBDIR="$(LIBDIR)" DESTDIR="$(DESTDIR)" \
 	crates/capi/install.sh "$(TARGET_DIR)/release/libbraid_capi.a"
 
 # What the tests of the C library need: a C++ compiler and pkg-config.
