@@ -38,7 +38,7 @@ typedef struct braid_file braid_file;
 typedef struct braid_request braid_request;
 
 /**
- * What is known of an object. Fields that later versions add take the place of `reserved`.
+ * Facts about a file, directory or other object. Fields that later versions add take the place of `reserved`.
  */
 typedef struct braid_facts {
   /**
@@ -102,7 +102,7 @@ typedef struct braid_entry {
 } braid_entry;
 
 /**
- * How a file is opened. Zeros are the defaults: fill it with zeros, and set what is asked for.
+ * Options for opening a file. Zeros are the defaults: fill it with zeros, and set what is asked for.
  */
 typedef struct braid_open_options {
   /**
@@ -324,7 +324,7 @@ int braid_ftruncate(const struct braid_file *file, uint64_t size);
 uint64_t braid_stripe_bytes(const struct braid_file *file);
 
 /**
- * How the reserved rate was kept so far. Returns 1, 0 if the file has none, or -1.
+ * Tells how the reserved rate was kept so far. Returns 1, 0 if the file has none, or -1.
  */
 int braid_lateness(const struct braid_file *file, struct braid_account *lateness);
 

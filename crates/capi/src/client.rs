@@ -12,7 +12,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::calls::answer;
 use crate::errors::{self, Failure};
-use crate::memory::{Text, Volumes};
+use crate::memory::{self, Text};
 use crate::process::OfProcess;
 
 /// Maximum number of threads that carry requests on. The caller's own thread does the work on its bytes.
@@ -27,7 +27,7 @@ pub struct Client {
     shared: OfProcess<Arc<Shared>>,
 }
 
-/// What a client, its files and its requests share.
+/// The connection that a client, its files and its requests share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// `None` while it is dropped.
@@ -87,7 +87,7 @@ impl Drop for Shared {
 }
 
 impl Client {
-    /// What a pointer from C leads to.
+    /// The connection of the client that a pointer from C leads to.
     pub(crate) fn of(client: Option<&Client>) -> Result<&Arc<Shared>, Failure> {
         client.ok_or_else(|| Failure::null("the client"))?.shared.here()
     }
@@ -198,6 +198,11 @@ pub struct Volume {
     reserved: [u64; 4],
 }
 
+/// The first of C's places for volumes, or null.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Volumes(*mut Volume);
+
 /// The volumes, by name: as many as there is room for are put to `rows`. Returns how many there are.
 #[unsafe(no_mangle)]
 pub extern "C" fn braid_volumes(client: Option<&Client>, rows: Volumes, room: usize) -> libc::ssize_t {
@@ -214,7 +219,8 @@ pub extern "C" fn braid_volumes(client: Option<&Client>, rows: Volumes, room: us
             files: row.files,
             reserved: [0; 4],
         };
-        rows.fill(room, all.into_iter().map(row))?;
+        // SAFETY: C says that there is room for so many rows.
+        unsafe { memory::fill(rows.0, room, all.into_iter().map(row)) }?;
         Ok(count)
     })
 }

@@ -53,13 +53,13 @@ impl Opened {
 }
 
 impl File {
-    /// What a pointer from C leads to.
+    /// The file that a pointer from C leads to.
     pub(crate) fn of(file: Option<&File>) -> Result<&Opened, Failure> {
         file.ok_or_else(|| Failure::null("the file"))?.opened.here()
     }
 }
 
-/// How a file is opened. Zeros are the defaults: fill it with zeros, and set what is asked for.
+/// Options for opening a file. Zeros are the defaults: fill it with zeros, and set what is asked for.
 #[repr(C)]
 #[derive(Debug)]
 pub struct OpenOptions {
@@ -239,7 +239,7 @@ pub struct Lateness {
     reserved: [u64; 4],
 }
 
-/// How the reserved rate was kept so far. Returns 1, 0 if the file has none, or -1.
+/// Tells how the reserved rate was kept so far. Returns 1, 0 if the file has none, or -1.
 #[unsafe(no_mangle)]
 pub extern "C" fn braid_lateness(file: Option<&File>, lateness: Option<&mut MaybeUninit<Lateness>>) -> c_int {
     answer(-1, || {

@@ -10,7 +10,7 @@
 //! - Data moves between the drives and the program's memory without a copy in between, but for short parts of
 //!   lists that lie together in the file (`list`).
 //! - What C hands over is trusted to be what the header says: a null pointer is refused, any other one is
-//!   used. The types in `memory` are the only places where such a pointer is followed.
+//!   used. Such pointers are followed in `memory`.
 //!
 //! Signatures say who owns what: `Option<&T>` is a pointer that C keeps, `Option<Box<T>>` one that is made or
 //! taken. Both may be null.

@@ -10,9 +10,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::client::Volume;
 use crate::errors::Failure;
-use crate::requests::Request;
 
 /// A string of C's, or null. It is valid for the call that it was given to.
 #[repr(transparent)]
@@ -169,38 +167,40 @@ unsafe fn list<'a, T>(first: *const T, count: usize) -> Result<&'a [T], Failure>
     }
 }
 
-/// The first of C's places for volumes, or null.
-#[repr(transparent)]
-#[derive(Debug)]
-pub struct Volumes(*mut Volume);
-
-impl Volumes {
-    /// Puts rows there, as far as there is room for them.
-    pub(crate) fn fill(self, room: usize, rows: impl IntoIterator<Item = Volume>) -> Result<(), Failure> {
-        if self.0.is_null() && room > 0 {
-            return Err(Failure::null("the place for rows"));
-        }
-        for (at, row) in rows.into_iter().take(room).enumerate() {
-            // SAFETY: C says that there is room for so many rows, and what is written over here was no value.
-            unsafe { self.0.add(at).write(row) };
-        }
-        Ok(())
+/// Puts rows where C wants them, as far as there is room for them.
+///
+/// # Safety
+///
+/// Unless it is null, `first` leads to room for so many rows.
+pub(crate) unsafe fn fill<T>(
+    first: *mut T,
+    room: usize,
+    rows: impl IntoIterator<Item = T>,
+) -> Result<(), Failure> {
+    if first.is_null() && room > 0 {
+        return Err(Failure::null("the place for rows"));
     }
+    for (at, row) in rows.into_iter().take(room).enumerate() {
+        // SAFETY: the caller promises it, and what is written over was no value.
+        unsafe { first.add(at).write(row) };
+    }
+    Ok(())
 }
 
-/// The first of C's pointers to requests, or null.
-#[repr(transparent)]
-#[derive(Debug)]
-pub struct Requests(*const *const Request);
-
-impl Requests {
-    /// What the pointers lead to; `None`: null.
-    pub(crate) fn all<'a>(self, count: usize) -> Result<Vec<Option<&'a Request>>, Failure> {
-        // SAFETY: C says that `count` pointers are there, which stay during the call.
-        let pointers = unsafe { list(self.0, count) }?;
-        // SAFETY: and that each is null, or was made by the library and not ended yet.
-        Ok(pointers.iter().map(|&one| unsafe { one.as_ref() }).collect())
-    }
+/// The values that C's pointers lead to; `None`: null.
+///
+/// # Safety
+///
+/// Unless it is null, `first` leads to `count` pointers, which stay for `'a`. Each of them is null, or leads
+/// to a value that does.
+pub(crate) unsafe fn pointers<'a, T>(
+    first: *const *const T,
+    count: usize,
+) -> Result<Vec<Option<&'a T>>, Failure> {
+    // SAFETY: the caller promises it.
+    let pointers = unsafe { list(first, count) }?;
+    // SAFETY: as before.
+    Ok(pointers.iter().map(|&one| unsafe { one.as_ref() }).collect())
 }
 
 /// Puts a value where C wants it.

@@ -11,7 +11,7 @@ use crate::client::Shared;
 use crate::errors::Failure;
 use crate::file::{File, Held, Opened};
 use crate::list::{self, Part};
-use crate::memory::{Extents, Requests};
+use crate::memory::{self, Extents};
 use crate::process::OfProcess;
 use crate::transfer::returned;
 
@@ -159,13 +159,20 @@ pub extern "C" fn braid_wait(request: Option<Box<Request>>) -> libc::ssize_t {
     })
 }
 
+/// The first of C's pointers to requests, or null.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Requests(*const *const Request);
+
 /// Waits until one of these requests is done, and returns its index; which then is for braid_wait. All are of
 /// one client. Places that are NULL are passed over. A negative time is for ever; after it the call fails
 /// with ETIMEDOUT.
 #[unsafe(no_mangle)]
 pub extern "C" fn braid_wait_any(requests: Requests, count: usize, timeout_ms: c_int) -> libc::ssize_t {
     answer(-1, || {
-        let all = requests.all(count)?;
+        // SAFETY: C says that `count` pointers are there, and that each is null or to a request of the library
+        // that was not ended. They stay during the call.
+        let all: Vec<Option<&Request>> = unsafe { memory::pointers(requests.0, count) }?;
         let mut places = Vec::new();
         let mut running = Vec::new();
         for (place, request) in all.iter().enumerate() {

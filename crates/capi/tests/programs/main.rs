@@ -169,7 +169,7 @@ impl Drop for Cluster {
     }
 }
 
-/// Runs `braid`.
+/// Runs `braid` with these words.
 fn braid(words: &[&str], last: &Path) -> Said {
     let this = std::env::current_exe().expect("this program");
     let beside = || this.parent().and_then(Path::parent).expect("cargo's folder").join("braid");
