@@ -38,7 +38,8 @@ typedef struct braid_file braid_file;
 typedef struct braid_request braid_request;
 
 /**
- * Facts about a file, directory or other object. Fields that later versions add take the place of `reserved`.
+ * Facts about a file, directory or other object. Fields that later versions add take the place of
+ * `reserved`.
  */
 typedef struct braid_facts {
   /**

@@ -2,7 +2,8 @@
 
 use braid_wire::control::{EntryKind, FileAttributes};
 
-/// Facts about a file, directory or other object. Fields that later versions add take the place of `reserved`.
+/// Facts about a file, directory or other object. Fields that later versions add take the place of
+/// `reserved`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Stat {
