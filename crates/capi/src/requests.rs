@@ -170,8 +170,8 @@ pub struct Requests(*const *const Request);
 #[unsafe(no_mangle)]
 pub extern "C" fn braid_wait_any(requests: Requests, count: usize, timeout_ms: c_int) -> libc::ssize_t {
     answer(-1, || {
-        // SAFETY: C says that `count` pointers are there, and that each is null or leads to a request that was
-        // not ended. They stay during the call.
+        // SAFETY: C says that `count` pointers are there, and that each is null or leads to a request that
+        // was not ended. They stay during the call.
         let all: Vec<Option<&Request>> = unsafe { memory::pointers(requests.0, count) }?;
         let mut places = Vec::new();
         let mut running = Vec::new();
