@@ -5,7 +5,7 @@ export RUST_BACKTRACE ?= 1
 # Where cargo puts what it builds.
 TARGET_DIR = $(shell $(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
 
-.PHONY: lab posix posix-suites mount-trees mount-files mount-soak mount-fsx mount-peers setup-mount andrew demo test quick python wheel cases setup setup-etcd setup-python setup-full store-full store-model index-memory many-files build format lint docs units fuzz-smoke kill-loop kill-managers rounds three-hosts three-managers wire-capture upgrade send-ways perf soak clean
+.PHONY: lab posix posix-suites mount-trees mount-files mount-soak mount-fsx mount-peers setup-mount andrew demo test quick python wheel cases setup setup-etcd setup-python setup-full store-full store-model index-memory many-files build format lint docs units fuzz-smoke kill-loop kill-managers rounds three-hosts three-managers wire-capture upgrade capi setup-capi capi-valgrind send-ways perf soak clean
 
 ## A whole cluster on this machine: files in and out, a drive killed, read degraded, rebuilt, compared.
 demo: build
@@ -16,8 +16,8 @@ test: setup format lint docs units python fuzz-smoke
 
 ## While working: all but the slow tests (real processes, the store's storms), in a few minutes.
 quick: setup setup-etcd format lint
-	$(CARGO) test --workspace --exclude braid-store --exclude braid-cli --exclude braid-lab --locked
-	$(CARGO) test -p braid-store -p braid-cli -p braid-lab --lib --bins --locked
+	$(CARGO) test --workspace --exclude braid-capi --exclude braid-store --exclude braid-cli --exclude braid-lab --locked
+	$(CARGO) test -p braid-capi -p braid-store -p braid-cli -p braid-lab --lib --bins --locked
 
 # What a fresh Debian machine with Rust may lack: a C linker, and the protobuf compiler for etcd's client.
 setup:
@@ -49,7 +49,7 @@ lint:
 docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
-units: posix-suites setup-etcd
+units: posix-suites setup-etcd setup-capi
 	BRAID_POSIX_SUITES="$(TARGET_DIR)/posix" BRAID_STORE_MODEL_SECONDS=$${BRAID_STORE_MODEL_SECONDS:-20} \
 	tools/test-lanes.sh $(CARGO)
 
@@ -82,6 +82,23 @@ wheel: setup-python
 setup-python: setup
 	@python3 -c 'import ensurepip, venv' 2>/dev/null || \
 	{ apt-get update && apt-get install -y --no-install-recommends python3-venv; }
+
+## The C library: installs libbraid.so, braid.h and braid.pc; PREFIX=/usr/local, LIBDIR and DESTDIR as usual.
+capi: setup
+	$(CARGO) build --release --locked -p braid-capi
+	PREFIX="$(PREFIX)" LIBDIR="$(LIBDIR)" DESTDIR="$(DESTDIR)" \
+	crates/capi/install.sh "$(TARGET_DIR)/release/libbraid_capi.a"
+
+# What the tests of the C library need: a C++ compiler and pkg-config.
+setup-capi: setup
+	@{ command -v c++ && command -v pkg-config && command -v nm; } >/dev/null || \
+	{ apt-get update && apt-get install -y --no-install-recommends g++ libc6-dev binutils pkg-config; }
+
+## By hand: the C library's test programs under valgrind, which finds bad accesses and leaks.
+capi-valgrind: setup-capi
+	@command -v valgrind >/dev/null || { apt-get update && apt-get install -y --no-install-recommends valgrind libc6-dbg; }
+	BRAID_CAPI_UNDER="valgrind -q --error-exitcode=99 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite --fair-sched=yes" \
+	$(CARGO) test --locked -p braid-cli -p braid-capi --test programs
 
 fuzz-smoke:
 	$(CARGO) run --locked --manifest-path fuzz/Cargo.toml --bin smoke

@@ -24,6 +24,7 @@ pub mod cluster;
 mod concurrent;
 mod config;
 mod data;
+mod errno;
 mod error;
 mod executor;
 mod explain;

@@ -97,6 +97,16 @@ impl Client {
     }
 }
 
+/// The bytes of a file that are to be written: the first, and one past the last. `None`: without an end.
+#[derive(FromPyObject)]
+struct ToWrite(u64, Option<u64>);
+
+impl ToWrite {
+    fn bytes(&self) -> std::ops::Range<u64> {
+        self.0..self.1.unwrap_or(u64::MAX)
+    }
+}
+
 /// Parses a full name, with its volume.
 pub(crate) fn parse(text: &[u8]) -> Result<Name, Failure> {
     Name::parse(text).map_err(|error| Failure::no_name(text, &error))
@@ -402,6 +412,7 @@ impl Client {
 
     /// Opens a file. `letter` is r, w, a or x; `plus` adds the other kind of access. `layout` is for a file
     /// that is made.
+    #[pyo3(signature = (name, letter, plus, reserve, layout, how, range=None))]
     fn open(
         &self,
         py: Python<'_>,
@@ -411,6 +422,7 @@ impl Client {
         reserve: Option<Asked>,
         layout: Option<&str>,
         how: How<'_>,
+        range: Option<ToWrite>,
     ) -> PyResult<Py<PyAny>> {
         let writes = letter != 'r' || plus;
         let mut options = OpenOptions::new()
@@ -420,6 +432,9 @@ impl Client {
             .create_new(letter == 'x')
             .truncate(letter == 'w')
             .append(letter == 'a');
+        if let Some(range) = range {
+            options = options.range(range.bytes());
+        }
         if let Some(asked) = reserve {
             options = options.reserve(rates::ask(asked, writes));
         }

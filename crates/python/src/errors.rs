@@ -1,17 +1,15 @@
 //! The client's errors as Python's: an `OSError` with errno and filename. Python chooses the subclass, such
-//! as `FileNotFoundError`, by the errno. This is the package's only table of errnos.
+//! as `FileNotFoundError`, by the errno.
 
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 
 use braid_client::Error;
-use braid_client::Kind;
 use braid_client::Name;
 use braid_client::NameError;
 use braid_client::NotAdmitted;
 use braid_client::cluster::{ClusterFileError, NoManager};
-use braid_wire::Reason;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 
@@ -80,7 +78,7 @@ impl Failure {
 
 impl From<&Error> for Failure {
     fn from(error: &Error) -> Failure {
-        let failure = Failure::new(errno(error), error.to_string());
+        let failure = Failure::new(error.errno(), error.to_string());
         match error {
             Error::NotAdmitted { refused, .. } => Failure { refused: Some(refused.clone()), ..failure },
             _ => failure,
@@ -116,40 +114,6 @@ impl Failure {
         let remedy = "start it with `braid up --detach`, or see that `braid manager serve` runs on its host";
         Failure::new(errno, format!("connect to the manager at {address}: {error}; {remedy}"))
     }
-}
-
-fn errno(error: &Error) -> i32 {
-    match error {
-        Error::Access { .. } => return libc::EBADF,
-        Error::Range { .. } => return libc::EFBIG,
-        Error::TimedOut { .. } => return libc::ETIMEDOUT,
-        Error::Key { .. } if error.kind() == Kind::Permission => return libc::ENOKEY,
-        Error::Manager { .. } if error.kind() == Kind::Unavailable => return libc::ECONNREFUSED,
-        _ => {}
-    }
-    let of_reason = error.reason().and_then(|reason| match reason {
-        Reason::NotEmpty => Some(libc::ENOTEMPTY),
-        Reason::NotDirectory => Some(libc::ENOTDIR),
-        Reason::IsDirectory => Some(libc::EISDIR),
-        Reason::Quota => Some(libc::EDQUOT),
-        Reason::TooManyLinks => Some(libc::EMLINK),
-        Reason::Loop => Some(libc::ELOOP),
-        Reason::NoXattr => Some(libc::ENODATA),
-        Reason::Written => Some(libc::EBUSY),
-        Reason::SnapshotReadOnly => Some(libc::EROFS),
-        Reason::NotOwner => Some(libc::EPERM),
-        _ => None,
-    });
-    of_reason.unwrap_or_else(|| match error.kind() {
-        Kind::Usage | Kind::WrongKind => libc::EINVAL,
-        Kind::NotFound => libc::ENOENT,
-        Kind::Exists => libc::EEXIST,
-        Kind::Permission => libc::EACCES,
-        Kind::Busy => libc::EBUSY,
-        Kind::NoSpace => libc::ENOSPC,
-        Kind::NotAdmitted => libc::EAGAIN,
-        _ => libc::EIO,
-    })
 }
 
 /// The package's exception for a data rate that was refused.

@@ -9,7 +9,7 @@ pub const FLOORS: &[&[&str]] = &[
     &["store", "transport", "admission", "meta"],
     &["drive", "manager", "client", "sim"],
     &["heal"],
-    &["bench", "fuse", "nfs", "s3", "python", "object-store"],
+    &["bench", "fuse", "nfs", "s3", "python", "object-store", "capi"],
     &["cli", "torture"],
     &["lab"],
 ];

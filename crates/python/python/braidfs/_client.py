@@ -65,6 +65,7 @@ class Client:
         *,
         reserve: Optional[Rate] = None,
         layout: Optional[LayoutLike] = None,
+        range: Optional[Tuple[int, Optional[int]]] = None,
     ) -> File: ...
 
     @overload
@@ -76,6 +77,7 @@ class Client:
         buffering: int,
         reserve: Optional[Rate] = None,
         layout: Optional[LayoutLike] = None,
+        range: Optional[Tuple[int, Optional[int]]] = None,
     ) -> Union[File, Buffered]: ...
 
     def open(
@@ -86,6 +88,7 @@ class Client:
         *,
         reserve: Optional[Rate] = None,
         layout: Optional[LayoutLike] = None,
+        range: Optional[Tuple[int, Optional[int]]] = None,
     ) -> Union[File, Buffered]:
         """Opens a file; ``mode`` is r, w, a or x, and may have a ``+``. Files are binary.
 
@@ -93,13 +96,17 @@ class Client:
         ``reserve`` its data rate is reserved until it is closed, to write if the mode writes, or refused
         with :class:`NotAdmitted`. A file that is made gets ``layout``, else that of its directory.
 
+        With ``range``, of the first byte and one past the last (``None``: no end), only these bytes are
+        written, in mode ``r+``. While all writers of a file name ranges that have no stripe in common, each
+        writes as fast as if the file were its own (:meth:`File.stripe_bytes`).
+
         >>> with client.open("braid://main/log", "a") as file:
         ...     file.write(b"a line\\n")
         7
         """
         letter, plus = _names.parse_mode(mode)
         as_text = _layouts.of_new(layout, letter)
-        native = self._native.open(_names.encode(name), letter, plus, reserve, as_text, None)
+        native = self._native.open(_names.encode(name), letter, plus, reserve, as_text, None, range)
         file = File(self, native, name, letter, plus)
         if buffering <= 0:
             return file

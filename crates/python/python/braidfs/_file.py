@@ -82,6 +82,11 @@ class File(_Left, io.RawIOBase):
         """What was delivered under a reservation, and what was late; ``None`` without one."""
         return _rates.lateness(self._open().lateness())
 
+    def stripe_bytes(self) -> int:
+        """Bytes of a stripe: writes of whole multiples of them, from such a multiple on, cost least, and
+        ranges begin at one."""
+        return self._open().stripe_bytes()
+
     # By offset.
 
     def pread(self, size: int, offset: int) -> bytes:

@@ -57,6 +57,11 @@ class AsyncFile:
         """What was delivered under a reservation, and what was late; ``None`` without one."""
         return _rates.lateness(self._native.lateness())
 
+    def stripe_bytes(self) -> int:
+        """Bytes of a stripe: writes of whole multiples of them, from such a multiple on, cost least, and
+        ranges begin at one."""
+        return self._native.stripe_bytes()
+
     async def pread(self, size: int, offset: int) -> bytes:
         """Up to ``size`` bytes from ``offset``; fewer only at the end."""
         return await self._native.pread(size, offset, _loop())
@@ -189,14 +194,18 @@ class AsyncClient:
         *,
         reserve: Optional[Rate] = None,
         layout: Optional[LayoutLike] = None,
+        range: Optional[Tuple[int, Optional[int]]] = None,
     ) -> _Opening:
         """Opens a file: ``await client.open(...)`` or ``async with client.open(...) as file``. With
-        ``reserve`` its data rate is reserved until it is closed. A file that is made gets ``layout``."""
+        ``reserve`` its data rate is reserved until it is closed. A file that is made gets ``layout``. With
+        ``range`` only these bytes are written."""
         letter, plus = _names.parse_mode(mode)
         as_text = _layouts.of_new(layout, letter)
 
         async def opening() -> AsyncFile:
-            native = await self._native.open(_names.encode(name), letter, plus, reserve, as_text, _loop())
+            native = await self._native.open(
+                _names.encode(name), letter, plus, reserve, as_text, _loop(), range
+            )
             return AsyncFile(native, name, letter, plus)
 
         return _Opening(opening)
