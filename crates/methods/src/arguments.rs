@@ -102,11 +102,7 @@ impl Arguments {
     }
 
     /// The value that a method cannot do without.
-    pub(crate) fn need(
-        &self,
-        method: &'static str,
-        name: &'static str,
-    ) -> Result<&str, ArgumentsError> {
+    pub(crate) fn need(&self, method: &'static str, name: &'static str) -> Result<&str, ArgumentsError> {
         self.get(name).ok_or(ArgumentsError::Missing { method, name })
     }
 

@@ -32,7 +32,9 @@ pub struct Record {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SeamsError {
     /// A record is longer than the bound.
-    #[error("the record at byte {from} is longer than {max} bytes: set a higher bound, or another kind of record")]
+    #[error(
+        "the record at byte {from} is longer than {max} bytes: set a higher bound, or another kind of record"
+    )]
     TooLong {
         /// First byte of the record, in the file.
         from: u64,

@@ -107,7 +107,8 @@ fn answers_are_those_of_a_plain_look() {
     assert_eq!(rows, Answer::Rows(b"x\n2\n".to_vec()));
     let Answer::Digest { digest, .. } = whole("checksum", "") else { panic!("no digest") };
     assert_eq!(digest, *blake3::hash(content).as_bytes());
-    let Answer::Histogram { bins, without, .. } = whole("histogram", "of=field field=1 from=1 to=4 bins=3") else {
+    let Answer::Histogram { bins, without, .. } = whole("histogram", "of=field field=1 from=1 to=4 bins=3")
+    else {
         panic!("no histogram")
     };
     assert_eq!((bins.iter().map(|bin| bin.count).collect::<Vec<_>>(), without), (vec![1, 1, 1], 1));
