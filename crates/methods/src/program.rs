@@ -27,6 +27,8 @@ pub struct Method {
     pub answer_permille: u64,
     /// Time of a processor for each byte, in picoseconds, as a guess for those who plan.
     pub byte_ps: u64,
+    /// True if it needs the file's first line, as the argument `header`.
+    pub needs_header: bool,
     parse: fn(&Arguments, u64) -> Result<Box<dyn Program>, ArgumentsError>,
 }
 
@@ -38,6 +40,7 @@ pub const METHODS: &[Method] = &[
         arguments: "algorithm=blake3|sha256",
         answer_permille: 0,
         byte_ps: 700,
+        needs_header: false,
         parse: Checksum::parse,
     },
     Method {
@@ -46,6 +49,7 @@ pub const METHODS: &[Method] = &[
         arguments: "records=lines|BYTES",
         answer_permille: 0,
         byte_ps: 150,
+        needs_header: false,
         parse: Count::parse,
     },
     Method {
@@ -54,6 +58,7 @@ pub const METHODS: &[Method] = &[
         arguments: "columns=NAME,... where='NAME<VALUE' delimiter=CHARACTER header=LINE",
         answer_permille: 50,
         byte_ps: 2_500,
+        needs_header: true,
         parse: Csv::parse,
     },
     Method {
@@ -62,6 +67,7 @@ pub const METHODS: &[Method] = &[
         arguments: "candidates='1 2;1 3' limit=NUMBER",
         answer_permille: 5,
         byte_ps: 8_000,
+        needs_header: false,
         parse: FrequentSets::parse,
     },
     Method {
@@ -70,6 +76,7 @@ pub const METHODS: &[Method] = &[
         arguments: "pattern=REGEX ignore-case=yes|no invert=yes|no count=yes|no",
         answer_permille: 20,
         byte_ps: 500,
+        needs_header: false,
         parse: Grep::parse,
     },
     Method {
@@ -78,6 +85,7 @@ pub const METHODS: &[Method] = &[
         arguments: "of=length|field field=NUMBER delimiter=CHARACTER from=NUMBER to=NUMBER bins=NUMBER",
         answer_permille: 1,
         byte_ps: 1_500,
+        needs_header: false,
         parse: Histogram::parse,
     },
     Method {
@@ -86,6 +94,7 @@ pub const METHODS: &[Method] = &[
         arguments: "count=NUMBER seed=NUMBER records=lines|BYTES",
         answer_permille: 1,
         byte_ps: 400,
+        needs_header: false,
         parse: Sample::parse,
     },
     Method {
@@ -94,6 +103,7 @@ pub const METHODS: &[Method] = &[
         arguments: "blocks=NUMBER",
         answer_permille: 1,
         byte_ps: 700,
+        needs_header: false,
         parse: Tree::parse,
     },
 ];
@@ -153,8 +163,8 @@ pub enum MethodError {
     Incomplete,
     /// A record that cannot be judged by itself.
     #[error(
-        "the line at byte {offset} has an odd number of quotes: rows with line breaks inside quotes cannot be \
-         told apart by their lines"
+        "the line at byte {offset} has an odd number of quotes: rows with line breaks inside quotes cannot \
+         be told apart by their lines"
     )]
     Quotes {
         /// First byte of the line, in the file.
