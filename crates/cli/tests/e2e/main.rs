@@ -21,7 +21,6 @@ mod managers;
 mod manual;
 mod media;
 mod messages;
-mod methods;
 mod mount;
 mod mount_direct;
 mod mount_faults;

@@ -13,9 +13,7 @@ use braid_layout::{Column, DriveId, Role, Stripe};
 use braid_methods::Edge;
 use braid_plan::{Op, Plan};
 use braid_wire::capability::Rights;
-use braid_wire::data::{
-    DriveReply, RUN_PIECES_MAX, RanPiece, Run as Asked, RunArgument, RunPiece, RunReply,
-};
+use braid_wire::data::{DriveReply, RUN_PIECES_MAX, RanPiece, Run as Asked, RunArgument, RunPiece, RunReply};
 use braid_wire::{Reason, Refusal};
 
 use crate::concurrent;

@@ -177,7 +177,8 @@ async fn bad_questions_and_records_without_end_are_named() {
     // Whether it lies across units, or in one.
     let wide = name("wide");
     write(&client, &wide, shape(Scheme::Raid0, 2, 0, 1 << 20), &bytes).await;
-    for (at, place) in [(&at, RunAt::Drives), (&at, RunAt::Client), (&wide, RunAt::Drives), (&wide, RunAt::Client)]
+    for (at, place) in
+        [(&at, RunAt::Drives), (&at, RunAt::Client), (&wide, RunAt::Drives), (&wide, RunAt::Client)]
     {
         let short = RunAsk { record_max: 64 << 10, ..asked("count").at(place) };
         let error = client.run(at, &short).await.expect_err("a record is too long");
