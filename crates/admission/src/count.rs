@@ -409,6 +409,10 @@ impl Tally {
                 self.operation(column, Direction::Read, bytes, true);
                 self.counts.columns[column.index()].out_bytes += bytes;
             }
+            Op::Run { answer, .. } => {
+                self.operation(column, Direction::Read, bytes, true);
+                self.counts.columns[column.index()].out_bytes += u64::from(*answer);
+            }
             Op::StripeWrite { bytes: source, .. } => {
                 self.operation(column, Direction::Write, bytes, true);
                 let sent = if *source == Source::Hole { 0 } else { bytes };

@@ -4,6 +4,7 @@ pub(crate) mod analyze;
 pub(crate) mod attributes;
 pub(crate) mod beneath;
 pub(crate) mod list;
+pub(crate) mod methods;
 pub(crate) mod mode;
 pub(crate) mod mount;
 pub(crate) mod mount_helper;

@@ -19,6 +19,7 @@ mod stream;
 
 use crate::files::attributes;
 use crate::files::list;
+use crate::files::methods;
 use crate::files::mount;
 use crate::files::mount_helper;
 use crate::files::namespace;
@@ -224,6 +225,8 @@ async fn command(command: Command, cluster: Option<&Path>, report: Report) -> Re
         Command::Snapshot(asked) => snapshot::run(asked, cluster, report).await,
         Command::Layout(asked) => layout::run(asked, cluster, report).await,
         Command::Plan(plan) => plan_cmd::run(plan, cluster, report).await,
+        Command::Run(asked) => methods::run(asked, cluster, report).await,
+        Command::Sum(asked) => methods::sum(asked, cluster, report).await,
         Command::Why(asked) => why::run(asked, cluster, report).await,
         Command::Check(check) => check::run(check, cluster, report).await,
         Command::Scrub(scrub) => scrub::run(scrub, cluster, report).await,

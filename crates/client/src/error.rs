@@ -5,10 +5,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use braid_methods::{MethodError, SeamsError};
 use braid_transport::{Mismatch, TransportError};
 use braid_wire::control::NotAdmitted;
 use braid_wire::{Reason, Refusal};
 
+use crate::methods::RunFailure;
 use crate::naming::name::NameError;
 use crate::sealed::keys::KeyError;
 use crate::show_rate::show_rate;
@@ -226,6 +228,14 @@ pub enum Error {
         /// The planner's message.
         why: String,
     },
+    /// A method cannot be run, or has no answer.
+    #[error("{file}: {why}")]
+    Run {
+        /// The file's name.
+        file: String,
+        /// Reason and remedy.
+        why: Box<RunFailure>,
+    },
     /// The manager's answer contradicts itself or the request: a version mismatch or damaged state.
     #[error(
         "{subject}: the manager's answer makes no sense: {why}. Do manager and client have the same release?"
@@ -315,6 +325,12 @@ impl Error {
             Error::Key { .. } | Error::NotEncrypted { .. } => Kind::Permission,
             Error::Plan { .. } | Error::Answer { .. } => Kind::Internal,
             Error::NoDrive(_) => Kind::NotFound,
+            Error::Run { why, .. } => match &**why {
+                RunFailure::NotAtDrives(_) => Kind::Permission,
+                RunFailure::Ended | RunFailure::Seams(SeamsError::Place { .. }) => Kind::Internal,
+                RunFailure::Method(MethodError::Partial | MethodError::Incomplete) => Kind::Internal,
+                _ => Kind::Usage,
+            },
         }
     }
 

@@ -46,6 +46,8 @@ impl Explained {
                 Op::Read { from, to, .. } => (Act::Read, from, to),
                 Op::StripeWrite { from, to, .. } => (Act::StripeWrite, from, to),
                 Op::UnitWrite { from, to, .. } => (Act::UnitWrite, from, to),
+                // A drive is asked for many of them at once.
+                Op::Run { .. } => return None,
             };
             let unit = instruction.op.stripe().0;
             let is_its = |span: &&Span| {

@@ -126,6 +126,11 @@ impl File {
         File { sealed: Some(seals), ..self }
     }
 
+    /// Returns true if drives hold what the file has in sealed blocks.
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.sealed.is_some()
+    }
+
     /// The promise under which the file is open, as of the manager's last answer; `None`: it is best effort.
     pub fn promise(&self) -> Option<HandlePromise> {
         self.handle.view().promise

@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 
 use crate::calibration::{Calibration, Traffic, device_cost};
 use crate::connections::buffers::Pool;
+use crate::connections::methods;
 use crate::connections::room::PeerSlots;
 use crate::connections::sending::Chosen;
 use crate::damage::Damage;
@@ -50,6 +51,8 @@ pub(crate) struct Core {
     pub(crate) promised_pool: Pool,
     /// The turn of each request at the disk.
     pub(crate) gate: Arc<Gate>,
+    /// The turn of each method at the processors.
+    pub(crate) processors: Arc<Gate>,
     /// The turn of each payload at the rail; `None`: its rate is not known.
     pub(crate) rails: Option<Rails>,
     /// Bytes that may be on their way here, by link.
@@ -138,6 +141,7 @@ impl Core {
             store,
             pool: Pool::new(settings.payload_bytes_max - settings.payload_bytes_max / PROMISED_PART),
             promised_pool: Pool::new(settings.payload_bytes_max / PROMISED_PART),
+            processors: methods::processors(&gate),
             rails: Rails::new(&gate, settings.rail_bytes_per_second),
             gate,
             inward: Credits::default(),

@@ -97,6 +97,17 @@ pub enum Op {
         /// Version to read.
         want: Want,
     },
+    /// Run the request's method on part of a unit. The drive answers for it; no byte of the unit is sent.
+    Run {
+        /// The unit's stripe.
+        stripe: Stripe,
+        /// First byte in the unit.
+        from: u32,
+        /// One past the last byte.
+        to: u32,
+        /// Bytes of the answer, as far as can be guessed.
+        answer: u32,
+    },
     /// A stripe write's part for one column (PROTOCOL C2).
     StripeWrite {
         /// The unit's stripe.
@@ -295,6 +306,8 @@ pub enum Strategy {
     DataOnly,
     /// Write: one unit write per unit; the data drives update the parity.
     UnitWrites,
+    /// Run of a method: the drives answer for the units that they hold.
+    AtDrives,
     /// Rebuild: `k` ready units are read, the joining ones are written.
     Rebuild,
     /// Check: every readable unit is read, the parity computed again and compared.
@@ -353,22 +366,26 @@ impl Op {
     /// Stripe whose unit is read or written.
     pub fn stripe(&self) -> Stripe {
         match *self {
-            Op::Read { stripe, .. } | Op::StripeWrite { stripe, .. } | Op::UnitWrite { stripe, .. } => stripe,
+            Op::Read { stripe, .. }
+            | Op::Run { stripe, .. }
+            | Op::StripeWrite { stripe, .. }
+            | Op::UnitWrite { stripe, .. } => stripe,
         }
     }
 
     /// Bytes of the unit that are read or written.
     pub fn range(&self) -> std::ops::Range<u32> {
         match *self {
-            Op::Read { from, to, .. } | Op::StripeWrite { from, to, .. } | Op::UnitWrite { from, to, .. } => {
-                from..to
-            }
+            Op::Read { from, to, .. }
+            | Op::Run { from, to, .. }
+            | Op::StripeWrite { from, to, .. }
+            | Op::UnitWrite { from, to, .. } => from..to,
         }
     }
 
     /// Returns true if the operation changes what the drive holds.
     pub fn is_write(&self) -> bool {
-        !matches!(self, Op::Read { .. })
+        !matches!(self, Op::Read { .. } | Op::Run { .. })
     }
 }
 

@@ -5,7 +5,7 @@
 //! where: the client's executor runs plan sets, `braid plan` prints them, the simulator times them. A plan
 //! set is a program, and is treated as one:
 //!
-//! - [`compile`] makes plan sets: pure functions for reads, writes, rebuilds and checks.
+//! - [`compile`] makes plan sets: pure functions for reads, writes, rebuilds, checks and runs of methods.
 //! - [`mod@verify`] judges them, independently of the compilers and by other means.
 //! - [`template`] keeps the plan sets of short reads, which are alike.
 //! - [`mod@print`] shows them, and [`totals`] counts their bytes and instructions.
@@ -22,7 +22,10 @@ pub mod template;
 pub mod totals;
 pub mod verify;
 
-pub use compile::{Stamped, Way, check, fill, read, rebuild, unit_write, ways, write, write_cheapest};
+pub use compile::{
+    MethodCost, RunCost, RunSite, RunWays, Stamped, Way, check, fill, read, rebuild, run, run_ways,
+    unit_write, ways, write, write_cheapest,
+};
 pub use ir::{
     Arithmetic, Instruction, InstructionId, MemoryRange, Op, Operand, Plan, PlanSet, Source, Step, Strategy,
     StripeNote, VersionOf, Want,

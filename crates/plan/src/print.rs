@@ -65,10 +65,17 @@ impl PlanSet {
             let writes = c.writes;
             let read = c.read_bytes;
             let written = c.written_bytes;
-            writeln!(
-                f,
-                "  column {column}: {read} bytes in {reads} reads, {written} bytes in {writes} writes"
-            )?;
+            if c.run_bytes > 0 {
+                let run = c.run_bytes;
+                let answer = c.answer_bytes;
+                writeln!(f, "  column {column}: a method runs on {run} bytes and answers about {answer}")?;
+            }
+            if reads + writes > 0 {
+                writeln!(
+                    f,
+                    "  column {column}: {read} bytes in {reads} reads, {written} bytes in {writes} writes"
+                )?;
+            }
         }
         let read = totals.read_bytes();
         let written = totals.written_bytes();
@@ -105,6 +112,9 @@ impl fmt::Display for Instruction {
                 if *want == Want::Settled {
                     f.write_str(" settled")?;
                 }
+            }
+            Op::Run { stripe, from, to, answer } => {
+                write!(f, "run stripe {} [{from}..{to}] answer about {answer} bytes", stripe.0)?;
             }
             Op::StripeWrite { stripe, from, to, bytes, stamp, columns, cover } => {
                 write!(
@@ -189,6 +199,9 @@ impl fmt::Display for Request {
             Request::Rebuild { stripes, columns } => {
                 write!(f, "rebuild columns {columns} of stripes {}", Span(stripes))
             }
+            Request::Run { range, buffer } => {
+                write!(f, "run on {}, the rest into {}", Span(range), in_buffer(*buffer, range))
+            }
             Request::Check { stripes } => write!(f, "check stripes {}", Span(stripes)),
         }
     }
@@ -205,6 +218,7 @@ impl fmt::Display for Strategy {
             Strategy::ReadModifyWrite => "read-modify-write",
             Strategy::DataOnly => "data only",
             Strategy::UnitWrites => "unit writes",
+            Strategy::AtDrives => "at the drives",
             Strategy::Rebuild => "rebuild",
             Strategy::Check => "check",
         })

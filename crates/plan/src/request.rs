@@ -33,6 +33,13 @@ pub enum Request {
         /// Columns to rebuild, each of them joining.
         columns: ColumnMask,
     },
+    /// Runs a method. The drives answer for what they hold; the rest is read into the caller's buffer.
+    Run {
+        /// Bytes of the file; the caller has cut them at the file's size.
+        range: Range<u64>,
+        /// Offset in the caller's buffer of the first byte.
+        buffer: u64,
+    },
     /// Reads every unit, computes the parity again and compares.
     Check {
         /// Stripes to check, by index.

@@ -29,6 +29,10 @@ pub struct ColumnTotals {
     pub read_bytes: u64,
     /// Number of bytes that the writes send; holes send none.
     pub written_bytes: u64,
+    /// Number of bytes that a method runs on at the drive.
+    pub run_bytes: u64,
+    /// Number of bytes of the method's answers, as far as can be guessed.
+    pub answer_bytes: u64,
 }
 
 impl Totals {
@@ -91,7 +95,15 @@ impl PlanSet {
 }
 
 fn column(column: Column, instructions: &[Instruction]) -> ColumnTotals {
-    let mut totals = ColumnTotals { column, reads: 0, writes: 0, read_bytes: 0, written_bytes: 0 };
+    let mut totals = ColumnTotals {
+        column,
+        reads: 0,
+        writes: 0,
+        read_bytes: 0,
+        written_bytes: 0,
+        run_bytes: 0,
+        answer_bytes: 0,
+    };
     for instruction in instructions {
         let range = instruction.op.range();
         let bytes = u64::from(range.end.saturating_sub(range.start));
@@ -99,6 +111,10 @@ fn column(column: Column, instructions: &[Instruction]) -> ColumnTotals {
             Op::Read { .. } => {
                 totals.reads += 1;
                 totals.read_bytes += bytes;
+            }
+            Op::Run { answer, .. } => {
+                totals.run_bytes += bytes;
+                totals.answer_bytes += u64::from(answer);
             }
             Op::StripeWrite { bytes: source, .. } | Op::UnitWrite { bytes: source, .. } => {
                 totals.writes += 1;

@@ -36,8 +36,8 @@ pub(crate) struct Node {
 /// Work of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Act {
-    /// Bytes of an object go to the client.
-    Read { column: u8, offset: u64, bytes: u32 },
+    /// Bytes of an object are read, and as many as `sent` go to the client.
+    Read { column: u8, offset: u64, bytes: u32, sent: u32 },
     /// Bytes from the client go into an object. For a hole none are sent.
     Write { column: u8, offset: u64, bytes: u32, sent: u32 },
     /// A write through the data drive, which sends the change to the columns of `parity`.
@@ -97,7 +97,8 @@ fn act(op: &Op, column: u8, segment: &Segment) -> Act {
     let offset = segment.object_offset(op.stripe()) + u64::from(range.start);
     let bytes = range.end - range.start;
     match op {
-        Op::Read { .. } => Act::Read { column, offset, bytes },
+        Op::Read { .. } => Act::Read { column, offset, bytes, sent: bytes },
+        Op::Run { answer, .. } => Act::Read { column, offset, bytes, sent: *answer },
         Op::StripeWrite { bytes: source, .. } => {
             let sent = if *source == Source::Hole { 0 } else { bytes };
             Act::Write { column, offset, bytes, sent }

@@ -230,8 +230,10 @@ impl Rights {
     pub const MANAGE: Rights = Rights(1 << 7);
     /// Append deltas. Given to drives only, for a whole partition.
     pub const DELTA: Rights = Rights(1 << 8);
+    /// Run methods of the drive's own on what may be read.
+    pub const RUN: Rights = Rights(1 << 9);
     /// All rights that are defined.
-    pub const ALL: Rights = Rights((1 << 9) - 1);
+    pub const ALL: Rights = Rights((1 << 10) - 1);
     /// The empty set of rights.
     pub const NONE: Rights = Rights(0);
 

@@ -6,6 +6,7 @@ mod cluster;
 mod disk_model;
 mod files;
 mod keys;
+mod methods;
 mod quota;
 mod reserve;
 mod servers;
@@ -31,6 +32,7 @@ pub(crate) use bench::{Bench, Qualify};
 pub(crate) use cluster::{ClusterCommand, ClusterInit, ClusterJoin, ClusterRestore, ETCD_PORT, Hosting};
 pub(crate) use files::{Cat, Chmod, Chown, Cp, Ln, Ls, Mkdir, Mv, Rm, Stat, Touch, Truncate};
 pub(crate) use keys::{KeyRevoke, KeyRotate, Keys};
+pub(crate) use methods::{At, Run, Sum};
 pub(crate) use quota::{Quota, QuotaOf};
 pub(crate) use reserve::{Reserve, ReserveCommand, ReserveRate};
 pub use servers::DriveOptions;
@@ -45,7 +47,8 @@ pub(crate) use store::Store;
 pub(crate) use stream::{Pace, Play, Record, Stream};
 pub(crate) use tokens::{Role as TokenRole, TokenCommand, TokenNew};
 pub(crate) use volume::{
-    Clustering, DataMode, Layout, LayoutSet, Volume, VolumeCreate, VolumeRekey, VolumeSet, key_source,
+    Clustering, DataMode, Layout, LayoutSet, MethodsMode, Volume, VolumeCreate, VolumeRekey, VolumeSet,
+    key_source,
 };
 
 /// Striped, redundant storage over ordinary machines.
@@ -234,6 +237,17 @@ pub(crate) enum Command {
         braid plan write braid://main/a.bin 0..1M --analyze --rewrite"
     )]
     Plan(Plan),
+    /// Ask a question about a file's records: the drives that hold them answer, and only the answer moves
+    #[command(
+        after_help = "Methods: checksum, compare, count, csv, frequent-sets, grep, histogram, sample, tree. Without a method they are listed, each with its arguments. Lines need not be UTF-8.\n\nWhat no drive can answer for, as of a drive that is away, is read and answered here: the answer is the same. --explain shows what runs where, and what either way costs.\n\nExit 7 if the file was written meanwhile: the answer may be of several states of it.\n\nExamples:\n  \
+        braid run count braid://main/log\n  braid run grep braid://main/log pattern='error|warn' ignore-case=yes\n  braid run histogram braid://main/log of=length to=500 bins=20\n  braid run csv braid://main/sales.csv columns=item,price where='price>100'\n  braid run compare braid://main/a with=braid://main/b\n  braid run frequent-sets braid://main/sales support=1000 items=3\n  braid run grep braid://main/log pattern=error --explain"
+    )]
+    Run(Run),
+    /// Print checksums of files, without moving them: BLAKE3, or SHA-256 as sha256sum does
+    #[command(
+        after_help = "Examples:\n  braid sum braid://main/a.bin\n  braid sum --sha256 braid://main/a.bin | sha256sum --check -"
+    )]
+    Sum(Sum),
     /// Say why one file is slow: reads a little of it, and looks at its drives
     #[command(
         after_help = "It reads a few MiB of the file and drops them, and asks the manager what goes on at the file's drives. The causes come with the most likely first, each with what to do about it. Bytes that are in the drives' page caches say nothing about their disks: it says so.\n\nExamples:\n  \

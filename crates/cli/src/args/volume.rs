@@ -124,7 +124,7 @@ pub(crate) struct VolumeSet {
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
     /// raid0, raid1, raid4, raid5 or rs(k,m)
-    #[arg(long, required_unless_present_any = ["width", "unit", "data"])]
+    #[arg(long, required_unless_present_any = ["width", "unit", "data", "methods"])]
     pub(crate) scheme: Option<String>,
     /// Columns, parity included
     /// [default with --scheme: 2 for raid1, k+m for rs, or else as many as there are drives, up to 5]
@@ -136,6 +136,18 @@ pub(crate) struct VolumeSet {
     /// Protection of data between clients and drives
     #[arg(long, value_name = "HOW")]
     pub(crate) data: Option<DataMode>,
+    /// Methods that drives run on the volume's files, for who opens them from now on
+    #[arg(long, value_name = "WHICH")]
+    pub(crate) methods: Option<MethodsMode>,
+}
+
+/// The methods that drives run on a volume's files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum MethodsMode {
+    /// None: clients read, and run them themselves
+    None,
+    /// Those that drives have: see `braid run`
+    Builtin,
 }
 
 #[derive(Debug, Subcommand)]

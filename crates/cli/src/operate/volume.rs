@@ -7,7 +7,7 @@ use braid_client::{Client, Name};
 use braid_layout::scheme::UNIT_BYTES_DEFAULT;
 use braid_layout::{SchemeError, Shape};
 use braid_wire::capability::Protection;
-use braid_wire::control::{DriveState, VolumeRow};
+use braid_wire::control::{DriveState, Methods, VolumeRow};
 use serde::Serialize;
 
 use crate::files::snapshots_below::{self, InTheWay};
@@ -34,8 +34,19 @@ struct Row {
     file_bytes: u64,
     /// The protection of data on its way: `integrity` or `privacy`.
     data: &'static str,
+    /// The methods that drives run on its files: `none` or `builtin`.
+    methods: &'static str,
     /// Name of the key of an encrypted volume.
     key: Option<String>,
+}
+
+impl From<args::MethodsMode> for Methods {
+    fn from(mode: args::MethodsMode) -> Methods {
+        match mode {
+            args::MethodsMode::None => Methods::None,
+            args::MethodsMode::Builtin => Methods::Builtin,
+        }
+    }
 }
 
 impl From<args::DataMode> for Protection {
@@ -154,11 +165,19 @@ async fn set(asked: args::VolumeSet, cluster: Option<&Path>, report: Report) -> 
     if let Some(data) = asked.data {
         client.volume_protect(&asked.name, data.into()).await?;
     }
+    if let Some(methods) = asked.methods {
+        client.volume_set_methods(&asked.name, methods.into()).await?;
+    }
     if asked.scheme.is_none() && asked.width.is_none() && asked.unit.is_none() {
-        let facts = client.volumes().await?.iter().find(|row| row.name == asked.name).map(facts);
-        return report.facts(&facts, |facts| {
-            let data = facts.as_ref().map_or("", |facts| facts.data);
-            format!("volume {}: data has {data}; what is open follows within two minutes\n", asked.name)
+        let row = client.volumes().await?.iter().find(|row| row.name == asked.name).map(facts);
+        return report.facts(&row, |row| {
+            let data = row.as_ref().map_or("", |row| row.data);
+            let methods = row.as_ref().map_or("", |row| row.methods);
+            format!(
+                "volume {}: data has {data}, drives run {methods} methods; what is open follows within two \
+                 minutes\n",
+                asked.name
+            )
         });
     }
     let present = client.layout(&root).await?.shape.shape().doing(what)?;
@@ -271,6 +290,10 @@ fn facts(row: &VolumeRow) -> Row {
             Protection::Privacy => "privacy",
             Protection::Integrity | Protection::IntegrityData => "integrity",
         },
+        methods: match row.methods {
+            Methods::None => "none",
+            Methods::Builtin => "builtin",
+        },
         key: row.key.as_ref().map(|key| key.id.clone()),
     }
 }
@@ -288,10 +311,11 @@ async fn list(client: &Client, report: Report) -> Result<(), Failure> {
                 size::show(row.file_bytes),
                 quota,
                 row.data.to_owned(),
+                row.methods.to_owned(),
                 row.key.clone().unwrap_or_else(|| "none".to_owned()),
             ]
         });
-        table(&["volume", "shape", "files", "bytes", "quota", "data", "key"], &[2, 3, 4], cells)
+        table(&["volume", "shape", "files", "bytes", "quota", "data", "methods", "key"], &[2, 3, 4], cells)
     })
 }
 

@@ -6,10 +6,10 @@ use braid_layout::Shape;
 use braid_wire::capability::Protection;
 use braid_wire::control::{
     BACKUP_PART_BYTES_MAX, Backup, BackupReply, CalibrateDrive, CalibrateDriveReply, ControlReply,
-    DirectoryReply, DrainDrive, DrainDriveReply, Entry, FreeUnnamed, JobRow, Jobs, Lookup, NamePlace,
-    PauseDrive, ReadBackup, ReadDirectory, RemoveDrive, RenameHow, ReplaceDrive, ScrubDrive, ScrubDriveReply,
-    ShapeSpec, StatRow, Status, StatusReply, UnlinkOnly, VolumeCreate, VolumeList, VolumeProtect,
-    VolumeRemove, VolumeRow,
+    DirectoryReply, DrainDrive, DrainDriveReply, Entry, FreeUnnamed, JobRow, Jobs, Lookup, Methods,
+    NamePlace, PauseDrive, ReadBackup, ReadDirectory, RemoveDrive, RenameHow, ReplaceDrive, ScrubDrive,
+    ScrubDriveReply, ShapeSpec, StatRow, Status, StatusReply, UnlinkOnly, VolumeCreate, VolumeList,
+    VolumeMethods, VolumeProtect, VolumeRemove, VolumeRow,
 };
 use braid_wire::data::{CalibrateAct, ScrubAct};
 use braid_wire::{Reason, Refusal};
@@ -67,6 +67,12 @@ impl Client {
         let shape = spec(shape);
         let request = VolumeCreate { name: name.to_owned(), shape, quota_bytes, protection, key: None };
         self.ask_done(&subject, request).await
+    }
+
+    /// Sets the methods that drives run on a volume's files, for those who open them from now on.
+    pub async fn volume_set_methods(&self, name: &str, methods: Methods) -> Result<()> {
+        let subject = format!("volume {name}");
+        self.ask_done(&subject, VolumeMethods { name: name.to_owned(), methods }).await
     }
 
     /// Sets the protection of a volume's data from now on. What is open keeps what it has for two minutes at

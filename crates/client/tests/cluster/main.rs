@@ -10,6 +10,7 @@ mod files;
 mod holes;
 mod keys;
 mod managers;
+mod methods;
 mod privacy;
 mod quotas;
 mod rails;

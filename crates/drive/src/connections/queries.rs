@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use braid_layout::{Column, ColumnMask, FileId, Generation, ObjectId, PartitionId};
+use braid_layout::{Column, ColumnMask, FileId, Generation, ObjectId, PartitionId, Version};
 use braid_store::{Error, Listing, Stat, View};
 use braid_wire::authorise::Verified;
+use braid_wire::checksum::{block_count, verify_blocks};
 use braid_wire::data::{
     Address, ColumnMap, DriveAttributes, DriveReply, GetAttributes, List, ListReply, ListedObject,
     PartitionListReply, Read, ReadReply, Times, UnitState, VERSIONS_LOOKED_AT_MAX, VERSIONS_UNITS_MAX,
@@ -80,6 +81,79 @@ pub(crate) fn read(core: &Core, room: Room, g: Generation, read: &Read) -> (Answ
         }
         Err(error) => (failed(core, g, read, &error), false),
     }
+}
+
+/// A piece of a unit in memory, holes as zeros.
+pub(crate) struct PieceRead {
+    pub(crate) version: Version,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Reads and verifies a piece of a unit for a method; `None` if the unit was never written, or if its bytes
+/// are not good. Also returns true if the disk had nothing to do for it.
+pub(crate) fn piece(core: &Core, g: Generation, read: &Read) -> (Result<Option<PieceRead>, Refusal>, bool) {
+    let began = Instant::now();
+    let doubt = |error: &Error| {
+        if matches!(error, Error::Damaged { .. } | Error::Io { .. }) {
+            core.damage.doubt((read.at.partition, read.at.object, read.unit));
+        }
+    };
+    let view = match view(core, read) {
+        Ok(view) => view,
+        Err(error) => {
+            doubt(&error);
+            return (Ok(None), false);
+        }
+    };
+    if view.g != g {
+        let detail = format!("the drive's generation of the object is {}: ask the manager", view.g);
+        return (Err(Refusal::new(Reason::StaleGeneration, detail)), true);
+    }
+    // Only who compares with the other columns can tell whether such a unit is a hole.
+    if view.version.is_zero() {
+        return (Ok(None), true);
+    }
+    let is_cached = view.stored_bytes() == 0 || view.is_resident();
+    let mut stored = vec![0; usize::try_from(view.stored_bytes()).expect("a unit fits memory")];
+    if let Err(error) = view.read_exact_into(&mut stored) {
+        doubt(&error);
+        return (Ok(None), is_cached);
+    }
+    core.note_latency(Timed::Read, began);
+    Figures::add(&core.figures.read_bytes, u64::from(view.stored_bytes()));
+    match placed(&view, stored) {
+        Some(bytes) => (Ok(Some(PieceRead { version: view.version, bytes })), is_cached),
+        None => {
+            core.damage.doubt((read.at.partition, read.at.object, read.unit));
+            (Ok(None), is_cached)
+        }
+    }
+}
+
+/// The stored bytes of a view with its holes between them; `None` if they do not match their checksums.
+fn placed(view: &View, stored: Vec<u8>) -> Option<Vec<u8>> {
+    let mut crcs = view.blocks();
+    let mut rest = stored.as_slice();
+    let mut all = Vec::new();
+    for extent in view.extents() {
+        let extent = convert::extent(extent);
+        let length = usize::try_from(extent.to - extent.from).expect("a unit fits memory");
+        if extent.hole {
+            all.resize(all.len() + length, 0);
+            continue;
+        }
+        let (own, others) = rest.split_at_checked(length)?;
+        let (sums, later) = crcs.split_at_checked(block_count(extent.from, extent.to))?;
+        verify_blocks(extent.from, own, sums).ok()?;
+        // As a rule there is one extent, and nothing to copy.
+        if all.is_empty() && others.is_empty() && view.extents().len() == 1 {
+            return Some(stored);
+        }
+        all.extend_from_slice(own);
+        rest = others;
+        crcs = later;
+    }
+    Some(all)
 }
 
 /// As [`read`], if all bytes are in memory, and nothing need be waited for; otherwise the room is given back.

@@ -194,6 +194,7 @@ impl Requests {
             }
             R::Scrub(asked) => self.look_now(flow, ticket, move |core| manage::scrub(core, &asked)).await,
             R::WriteTurn(asked) => self.write_turn(g, capability.client, asked.bytes, ticket),
+            R::Run(run) => self.run_method(&capability, facts, run, ticket).await,
             R::Calibrate(asked) => ticket.answer(manage::calibrate(&self.core, &asked)),
         }
         Ok(())
@@ -414,7 +415,12 @@ impl Requests {
     }
 
     /// Waits for a share of the payload bound; `None` if none is to be had: then `ticket` is used up.
-    async fn share(&self, buffers: &Connection, bytes: u32, ticket: Ticket) -> Option<(Share, Ticket)> {
+    pub(crate) async fn share(
+        &self,
+        buffers: &Connection,
+        bytes: u32,
+        ticket: Ticket,
+    ) -> Option<(Share, Ticket)> {
         match timeout(MEMORY_WAIT, buffers.share(bytes)).await {
             Ok(Ok(share)) => return Some((share, ticket)),
             Ok(Err(_)) => ticket.refuse(Generation(0), closing()),
@@ -427,7 +433,7 @@ impl Requests {
     }
 
     /// Memory of requests of this flow in this direction.
-    fn buffers_of(&self, flow: &Flow, direction: Direction) -> &Arc<Connection> {
+    pub(crate) fn buffers_of(&self, flow: &Flow, direction: Direction) -> &Arc<Connection> {
         if is_promised(&self.core, flow, direction) { &self.promised_buffers } else { &self.buffers }
     }
 

@@ -455,6 +455,12 @@ impl Slot {
         self.actual = Some(Actual { bytes: 0, cost_ns: 0 });
     }
 
+    /// The request was for this many bytes, and took this time.
+    pub(crate) fn took(mut self, bytes: u64, time: Duration) {
+        let cost_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.actual = Some(Actual { bytes, cost_ns });
+    }
+
     /// These are the reads that the disk did for the request after all.
     pub(crate) fn did_reads(mut self, disk: DiskReads) {
         let cost_ns = if disk.reads == 0 { 0 } else { reads_ns(&self.gate.cost(), disk) };

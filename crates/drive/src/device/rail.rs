@@ -156,7 +156,7 @@ impl std::fmt::Debug for Turns {
 
 /// The flow with a promise that is used up by bytes alone: what operations cost the disk is nothing to the
 /// rail.
-fn by_bytes(flow: Flow) -> Flow {
+pub(crate) fn by_bytes(flow: Flow) -> Flow {
     match flow {
         Flow::Reserved { reservation, tenant, promise } => {
             let promise = Promise { operation_bytes: 0, operation_ns: 0, ..promise };

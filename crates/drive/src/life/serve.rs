@@ -114,7 +114,7 @@ pub async fn run(
     let mut keeping_time = JoinSet::new();
     keeping_time.spawn(Arc::clone(&core.gate).keep_time());
     let mut closing_rails = Vec::new();
-    for gate in core.rails.iter().flat_map(Rails::gates) {
+    for gate in core.rails.iter().flat_map(Rails::gates).chain([&core.processors]) {
         keeping_time.spawn(Arc::clone(gate).keep_time());
         closing_rails.push(CloseOnDrop(Arc::clone(gate)));
     }

@@ -211,6 +211,7 @@ async fn handle(
     match request {
         R::VolumeCreate(_) | R::VolumeRemove(_) => handle_of_volumes(core, asked, request).await,
         R::VolumeProtect(_) | R::VolumeRekey(_) => handle_of_volumes(core, asked, request).await,
+        R::VolumeMethods(_) => handle_of_volumes(core, asked, request).await,
         R::VolumeList(_) => Ok(names::volumes(core).await?.into()),
         R::QuotaSet(set) => done(names::set_quota(core, asked.once()?, set).await),
         R::QuotaRemove(remove) => done(names::remove_quota(core, asked.once()?, remove).await),
@@ -311,6 +312,7 @@ async fn handle_of_volumes(
         R::VolumeRemove(remove) => done(names::remove_volume(core, asked.once()?, remove).await),
         R::VolumeProtect(protect) => done(names::protect_volume(core, asked.once()?, protect).await),
         R::VolumeRekey(rekey) => done(names::rekey_volume(core, asked.once()?, rekey).await),
+        R::VolumeMethods(set) => done(names::set_methods_of_volume(core, asked.once()?, set).await),
         request => Err(not_allowed(asked.caller, &request)),
     }
 }

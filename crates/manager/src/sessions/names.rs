@@ -12,7 +12,7 @@ use braid_wire::Refusal;
 use braid_wire::control::{
     DirectoryReply, HardLink, Lookup, MakeDirectory, MakeNode, NamePlace, QuotaList, QuotaListReply,
     QuotaRemove, QuotaSet, ReadDirectory, Rename, SetAttributes, SetXattr, StatRow, Unlink, VolumeCreate,
-    VolumeListReply, VolumeProtect, VolumeRekey, VolumeRemove, Xattrs, XattrsReply,
+    VolumeListReply, VolumeMethods, VolumeProtect, VolumeRekey, VolumeRemove, Xattrs, XattrsReply,
 };
 
 use crate::asker::asker;
@@ -58,6 +58,19 @@ pub(crate) async fn protect_volume(
     in_one(core, operation, move |_, tx| {
         let volume = volumes::find(tx, &protect.name)?.volume;
         volumes::protect(tx, volume, protect.protection)
+    })
+    .await
+}
+
+pub(crate) async fn set_methods_of_volume(
+    core: &Arc<Core>,
+    operation: Operation,
+    set: VolumeMethods,
+) -> Result<(), Refusal> {
+    in_one(core, operation, move |_, tx| {
+        let volume = volumes::find(tx, &set.name)?.volume;
+        volumes::set_methods(tx, volume, set.methods);
+        Ok(())
     })
     .await
 }

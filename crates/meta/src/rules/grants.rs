@@ -5,7 +5,7 @@ use braid_layout::version::Lease;
 use braid_layout::{ClientId, Column, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId};
 pub use braid_wire::capability::CAPABILITY_MS;
 use braid_wire::capability::{Capability, KEY_EPOCH_MANAGER, Key, LeaseKind, Promise, Protection, Rights};
-use braid_wire::control::Grant;
+use braid_wire::control::{Grant, Methods};
 use braid_wire::data::ColumnMap;
 
 use crate::records::schema::{InodeRecord, SegmentRecord};
@@ -43,6 +43,8 @@ pub enum Use {
 pub struct Standing {
     pub client: ClientId,
     pub promise: Promise,
+    /// The methods that the drive runs for it.
+    pub runs: Methods,
 }
 
 /// The column map of one column, which is stored with its object.
@@ -79,6 +81,10 @@ pub fn for_client(
         Use::Write(lease, kind, stripes) => {
             (WRITER, lease, column_map(file, segment, column).digest(), kind, stripes)
         }
+    };
+    let rights = match of.runs {
+        Methods::Builtin => rights.and(Rights::RUN),
+        Methods::None => rights,
     };
     let capability = Capability {
         drive: segment.drive(column),

@@ -152,7 +152,7 @@ pub fn need(request: &ControlRequest) -> Need {
         R::Jobs(_) | R::StaleFiles(_) | R::Relayouts(_) => Need::of(Right::Whole),
 
         R::VolumeCreate(_) | R::VolumeRemove(_) => Need::of(Right::Admin),
-        R::VolumeProtect(_) | R::VolumeRekey(_) => Need::of(Right::Admin),
+        R::VolumeProtect(_) | R::VolumeRekey(_) | R::VolumeMethods(_) => Need::of(Right::Admin),
         R::QuotaSet(_) | R::QuotaRemove(_) => Need::of(Right::Admin),
         R::SnapshotRemove(_) | R::SnapshotKeep(_) => Need::of(Right::Admin),
         R::Backup(_) | R::ReadBackup(_) | R::FreeUnnamed(_) => Need::of(Right::Admin),
@@ -280,8 +280,8 @@ mod tests {
     use braid_wire::DecodeError;
     use braid_wire::capability::{Key, Protection};
     use braid_wire::control::{
-        CreateUnnamed, HeldLease, Lock, Open, Qualify, QuotaListReply, QuotaRow, Refresh, Rename, Renew,
-        ShapeSpec, VolumeListReply, VolumeRow,
+        CreateUnnamed, HeldLease, Lock, Methods, Open, Qualify, QuotaListReply, QuotaRow, Refresh, Rename,
+        Renew, ShapeSpec, VolumeListReply, VolumeRow,
     };
 
     use super::*;
@@ -294,6 +294,7 @@ mod tests {
         VolumeRemove        admin
         VolumeProtect       admin
         VolumeRekey         admin
+        VolumeMethods       admin
         VolumeList          any
         QuotaSet            admin
         QuotaRemove         admin
@@ -510,6 +511,7 @@ mod tests {
             past_files: 0,
             past_bytes: 0,
             protection: Protection::Integrity,
+            methods: Methods::Builtin,
             key: None,
         };
         let list = VolumeListReply { volumes: vec![row(7, "a"), row(8, "ab")] };

@@ -3,7 +3,7 @@
 use braid_layout::{ClientId, ColumnMask, DriveId, FileId, HolderId};
 use braid_wire::Refusal;
 use braid_wire::capability::{LeaseKind, Promise, Protection};
-use braid_wire::control::{ColumnRow, DriveRow, DriveState, Grant, Opened, SegmentRow, StatRow};
+use braid_wire::control::{ColumnRow, DriveRow, DriveState, Grant, Methods, Opened, SegmentRow, StatRow};
 
 use crate::records::schema::{
     DriveCount, InodeRecord, PartitionRecord, ReservationRecord, SegmentRecord, key, table,
@@ -36,6 +36,8 @@ pub struct ColumnKeys {
     pub epochs: Vec<Vec<Option<u32>>>,
     /// The protection of the volume's data.
     pub protection: Protection,
+    /// The methods that drives run on the volume's files.
+    pub methods: Methods,
 }
 
 /// The keys and the protection for a file's columns.
@@ -47,7 +49,8 @@ pub fn column_keys(tx: &Tx, inode: &InodeRecord) -> Result<ColumnKeys, Refusal> 
     };
     let of_segment = |segment: &SegmentRecord| segment.drives.iter().map(epoch).collect();
     let epochs = inode.segments.iter().map(of_segment).collect::<Result<_, Refusal>>()?;
-    Ok(ColumnKeys { epochs, protection: volumes::protection(tx, inode.volume)? })
+    let protection = volumes::protection(tx, inode.volume)?;
+    Ok(ColumnKeys { epochs, protection, methods: volumes::methods(tx, inode.volume)? })
 }
 
 /// Role in which a file is opened; decides the capabilities that are granted.
@@ -118,7 +121,11 @@ pub fn opened(
                 Opener::Healer(_) | Opener::Filler(_) => Promise::REBUILD,
                 _ => reserved.map_or(Promise::NONE, |record| record.promise(segment.drive(column))),
             };
-            let standing = Standing { client, promise };
+            let runs = match opener {
+                Opener::Reader | Opener::Writer(_) => keys.methods,
+                Opener::Healer(_) | Opener::Filler(_) => Methods::None,
+            };
+            let standing = Standing { client, promise, runs };
             let keys = (epoch, keys.protection);
             Some(grants::for_client(master, keys, file, inode, segment, column, use_, standing, expires_ms))
         };

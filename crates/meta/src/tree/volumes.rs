@@ -3,7 +3,8 @@
 use braid_layout::{DriveId, FileId, VolumeId};
 use braid_wire::capability::Protection;
 use braid_wire::control::{
-    KEY_ID_BYTES_MAX, LABEL_BYTES_MAX, ShapeSpec, VolumeKey, VolumeRekey, VolumeRow, WRAPPED_BYTES_MAX,
+    KEY_ID_BYTES_MAX, LABEL_BYTES_MAX, Methods, ShapeSpec, VolumeKey, VolumeRekey, VolumeRow,
+    WRAPPED_BYTES_MAX,
 };
 use braid_wire::frame::BODY_BYTES_MAX;
 use braid_wire::{Reason, Refusal};
@@ -160,6 +161,7 @@ pub fn remove(tx: &mut Tx, name: &str) -> Result<(), Refusal> {
     }
     tx.delete(key::volume_keys(volume.volume));
     tx.delete(key::meta(&private_word(volume.volume)));
+    tx.delete(key::meta(&methods_word(volume.volume)));
     tx.delete(key::volume_seal(volume.volume));
     tx.delete(key::history(volume.volume));
     tx.delete(key::volume_name(name));
@@ -186,6 +188,26 @@ pub fn protect(tx: &mut Tx, volume: VolumeId, protection: Protection) -> Result<
         }
     }
     Ok(())
+}
+
+/// The methods that drives run on a volume's files.
+pub fn methods(tx: &Tx, volume: VolumeId) -> Result<Methods, Refusal> {
+    let is_off = tx.number(&methods_word(volume))? != 0;
+    Ok(if is_off { Methods::None } else { Methods::Builtin })
+}
+
+/// Sets the methods that drives run on a volume's files, for those who open them from now on.
+pub fn set_methods(tx: &mut Tx, volume: VolumeId, methods: Methods) {
+    let word = key::meta(&methods_word(volume));
+    match methods {
+        Methods::None => tx.set(word, &1u64),
+        Methods::Builtin => tx.delete(word),
+    }
+}
+
+/// The word under which it is stored that drives run no methods on a volume's files.
+fn methods_word(volume: VolumeId) -> String {
+    format!("methods {volume}")
 }
 
 /// The word under which it is stored that a volume's data is private.
@@ -219,6 +241,7 @@ fn row(tx: &Tx, volume: VolumeRecord) -> Result<VolumeRow, Refusal> {
         file_bytes: volume.file_bytes,
         created_ms: volume.created_ms,
         protection: protection(tx, volume.volume)?,
+        methods: methods(tx, volume.volume)?,
         key: seal_of(tx, volume.volume)?,
     })
 }

@@ -95,6 +95,7 @@ impl Draft {
     pub(super) fn bytes_moved(&self) -> u64 {
         let moved = |op: &Op| match op {
             Op::StripeWrite { bytes: Source::Hole, .. } | Op::UnitWrite { bytes: Source::Hole, .. } => 0,
+            Op::Run { answer, .. } => u64::from(*answer),
             op => u64::from(op.range().end - op.range().start),
         };
         self.instructions.iter().map(|(_, instruction)| moved(&instruction.op)).sum()
@@ -201,6 +202,7 @@ fn relabel(
     relabel_after(&mut instruction.after, id);
     match &mut instruction.op {
         Op::Read { into, .. } => *into = location(*into),
+        Op::Run { .. } => {}
         Op::StripeWrite { bytes, stamp, cover, .. } => {
             relabel_source(bytes, location);
             relabel_version(stamp, id);

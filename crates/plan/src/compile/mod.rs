@@ -11,6 +11,7 @@ mod gather;
 mod interval;
 mod read;
 mod rebuild;
+mod run;
 mod write;
 
 use std::ops::Range;
@@ -24,6 +25,7 @@ use draft::Draft;
 pub use check::check;
 pub use read::read;
 pub use rebuild::rebuild;
+pub use run::{MethodCost, RunCost, RunSite, RunWays, run, run_ways};
 pub use write::{Stamped, Way, fill, unit_write, ways, write, write_cheapest};
 
 impl Target<'_> {

@@ -32,7 +32,7 @@ pub fn read(target: &Target<'_>, range: Range<u64>, buffer: u64, want: Want) -> 
     target.finish(Request::Read { range: range.clone(), buffer }, drafts)
 }
 
-fn draft(
+pub(super) fn draft(
     target: &Target<'_>,
     stripe: Stripe,
     pieces: &[(Piece, MemoryRange)],

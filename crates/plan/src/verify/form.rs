@@ -40,7 +40,7 @@ fn request_fits(set: &PlanSet, segment: &Segment) -> bool {
     let last = segment.stripe_at(segment.end - 1).0;
     masks.is_empty()
         && match &set.request {
-            Request::Read { range, .. } => within(range),
+            Request::Read { range, .. } | Request::Run { range, .. } => within(range),
             Request::Write(write) => within(&write.range),
             Request::Rebuild { stripes, columns } => {
                 stripes.start < stripes.end
@@ -134,7 +134,7 @@ fn check_node(
         Act::Client(step) if !operands_fit(segment, step) => found.push(Violation::Operands { id }),
         _ => {}
     }
-    if let Some((column, _)) = node.read()
+    if let Some(column) = node.read().map(|(column, _)| column).or(node.run())
         && !set.set.minus(set.joining).minus(set.away).contains(column)
     {
         found.push(Violation::NotReadable { id, column });
@@ -146,7 +146,9 @@ fn may_use(set: &PlanSet, location: &MemoryRange) -> bool {
     match *location {
         MemoryRange::Scratch { piece, offset, len } => in_scratch(set, piece, offset, len),
         MemoryRange::User { offset, len } => match &set.request {
-            Request::Read { range, buffer } => in_buffer(*buffer, range, offset, len),
+            Request::Read { range, buffer } | Request::Run { range, buffer } => {
+                in_buffer(*buffer, range, offset, len)
+            }
             Request::Write(write) => match write.body {
                 Body::Buffer { offset: buffer } => in_buffer(buffer, &write.range, offset, len),
                 Body::Zeros => false,
@@ -159,7 +161,8 @@ fn may_use(set: &PlanSet, location: &MemoryRange) -> bool {
 /// Returns true if bytes may be put into this memory range.
 fn may_make(set: &PlanSet, location: &MemoryRange) -> bool {
     may_use(set, location)
-        && (matches!(location, MemoryRange::Scratch { .. }) || matches!(set.request, Request::Read { .. }))
+        && (matches!(location, MemoryRange::Scratch { .. })
+            || matches!(set.request, Request::Read { .. } | Request::Run { .. }))
 }
 
 fn in_scratch(set: &PlanSet, piece: u32, offset: u32, len: u32) -> bool {

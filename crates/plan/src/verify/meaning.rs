@@ -1,4 +1,4 @@
-//! Rules 14 and 23: a read returns what was asked for, a check finds damage. Writes have their own file.
+//! Rules 14, 23 and 24: a read returns what was asked for, a check finds damage, a method runs once on all. Writes have their own file.
 
 use braid_layout::{Role, Segment, Stripe};
 
@@ -24,6 +24,10 @@ pub(super) fn check(
         Request::Write(write) => writes::check_write(set, segment, stripe, nodes, write, found),
         Request::Rebuild { columns, .. } => {
             writes::check_rebuild(set, segment, stripe, nodes, *columns, found);
+        }
+        Request::Run { .. } => {
+            no_writes(nodes, found);
+            check_run(set, segment, stripe, nodes, found);
         }
         Request::Check { .. } => {
             no_writes(nodes, found);
@@ -57,6 +61,48 @@ fn check_read(
                     Violation::WrongBytes { stripe, data, at }
                 }
                 Some(_) => continue,
+            };
+            found.push(violation);
+            break;
+        }
+    }
+}
+
+/// Rule 24: the method runs once on each byte: at its own column's drive, or at the client, which has it
+/// then.
+fn check_run(
+    set: &PlanSet,
+    segment: &Segment,
+    stripe: Stripe,
+    nodes: &[&Node<'_>],
+    found: &mut Vec<Violation>,
+) {
+    let cuts = Cuts::new(set, segment, stripe, nodes);
+    let old = Old::new(set, segment, stripe);
+    let memory = run(&old, &cuts, nodes);
+    let strays = nodes.iter().filter(|node| {
+        let is_data = |column| match segment.role(stripe, column) {
+            Role::Data(data) => {
+                let asked = asked(set, segment, stripe, data);
+                asked.start <= node.range.start && node.range.end <= asked.end
+            }
+            Role::Parity(_) => false,
+        };
+        node.run().is_some_and(|column| !is_data(column))
+    });
+    found.extend(strays.map(|node| Violation::Stray { id: node.id }));
+    for data in 0..segment.shape.k() {
+        let column = segment.column(stripe, Role::Data(data));
+        for part in cuts.parts(&asked(set, segment, stripe, data)) {
+            let at = part.start;
+            let runs = nodes.iter().filter(|node| node.run() == Some(column) && node.range.contains(&at));
+            let here = buffer_spot(set, segment, stripe, data, at).and_then(|spot| memory.get(spot));
+            let violation = match (runs.count(), here) {
+                (1, None) => continue,
+                (0, Some(bytes)) if bytes == old.bytes(Role::Data(data), at) => continue,
+                (0, Some(_)) => Violation::WrongBytes { stripe, data, at },
+                (0, None) => Violation::NotProduced { stripe, data, at },
+                _ => Violation::RunTwice { stripe, data, at },
             };
             found.push(violation);
             break;

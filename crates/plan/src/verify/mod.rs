@@ -43,6 +43,8 @@
 //! 22. A stripe has stripe writes or unit writes, not both. ([`Violation::Mixed`])
 //! 23. A check reads every readable unit. If there are more than `k`, damage to any one of them shows in a
 //!     comparison. ([`Violation::NotChecked`])
+//! 24. A method runs once on each byte: at the drive of its data column, or at the client, which has the byte
+//!     then. ([`Violation::RunTwice`], [`Violation::Stray`], [`Violation::NotProduced`])
 //!
 //! [`compile`]: crate::compile
 
@@ -234,6 +236,22 @@ pub enum Violation {
         stripe: Stripe,
         /// Column whose damage would not show.
         column: Column,
+    },
+    /// Rule 24: a method runs more than once on a byte.
+    #[error("stripe {}, data {data}: a method runs on byte {at} of the unit more than once", stripe.0)]
+    RunTwice {
+        /// Stripe of the unit.
+        stripe: Stripe,
+        /// Index of the data unit in the stripe.
+        data: u8,
+        /// The first such byte.
+        at: u32,
+    },
+    /// Rule 24: a method runs on parity, or on bytes that were not asked for.
+    #[error("{id}: the method must not run on these bytes")]
+    Stray {
+        /// The instruction.
+        id: InstructionId,
     },
 }
 

@@ -56,7 +56,7 @@ pub(super) fn nodes(set: &PlanSet) -> Vec<Node<'_>> {
 pub(super) fn stripes(request: &Request, segment: &Segment) -> Range<u64> {
     let of = |range: &Range<u64>| segment.stripe_at(range.start).0..segment.stripe_at(range.end - 1).0 + 1;
     match request {
-        Request::Read { range, .. } => of(range),
+        Request::Read { range, .. } | Request::Run { range, .. } => of(range),
         Request::Write(write) => of(&write.range),
         Request::Rebuild { stripes, .. } | Request::Check { stripes } => stripes.clone(),
     }
@@ -87,6 +87,14 @@ impl<'a> Node<'a> {
         }
     }
 
+    /// The column on which a method runs, if the node is that.
+    pub(super) fn run(&self) -> Option<Column> {
+        match self.act {
+            Act::Drive(column, Op::Run { .. }) => Some(column),
+            _ => None,
+        }
+    }
+
     /// The column and the operation, if the node is a write.
     pub(super) fn write(&self) -> Option<(Column, &'a Op)> {
         match self.act {
@@ -102,7 +110,7 @@ impl<'a> Node<'a> {
             Operand::Zeros => None,
         };
         match self.act {
-            Act::Drive(_, Op::Read { .. }) => Vec::new(),
+            Act::Drive(_, Op::Read { .. } | Op::Run { .. }) => Vec::new(),
             Act::Drive(_, Op::StripeWrite { bytes, .. } | Op::UnitWrite { bytes, .. }) => match bytes {
                 Source::MemoryRange(location) => vec![*location],
                 Source::Hole => Vec::new(),

@@ -76,7 +76,7 @@ fn before(segment: &Segment, stripe: Stripe, data: u8, end: u64) -> u32 {
 /// The bytes of a data unit that are to be read or written.
 pub(super) fn asked(set: &PlanSet, segment: &Segment, stripe: Stripe, data: u8) -> Range<u32> {
     let range = match &set.request {
-        Request::Read { range, .. } => range,
+        Request::Read { range, .. } | Request::Run { range, .. } => range,
         Request::Write(write) => &write.range,
         Request::Rebuild { .. } | Request::Check { .. } => return 0..0,
     };
@@ -109,7 +109,7 @@ pub(super) fn buffer_spot(
 ) -> Option<Spot> {
     let byte = unit_start(segment, stripe, data) + u64::from(at);
     let (buffer, range) = match &set.request {
-        Request::Read { range, buffer } => (*buffer, range),
+        Request::Read { range, buffer } | Request::Run { range, buffer } => (*buffer, range),
         Request::Write(write) => match write.body {
             Body::Buffer { offset } => (offset, &write.range),
             Body::Zeros => return None,

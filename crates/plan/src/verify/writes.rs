@@ -184,7 +184,7 @@ impl<'a> Judge<'a> {
                     found.push(Violation::Stamp { id });
                 }
             }
-            Op::Read { .. } => {}
+            Op::Read { .. } | Op::Run { .. } => {}
         }
         let whole = sent.node.range == (0..self.segment.shape.unit_bytes());
         if self.set.joining.contains(column) && !whole && matches!(sent.op, Op::StripeWrite { .. }) {
@@ -238,7 +238,7 @@ impl<'a> Judge<'a> {
             Op::StripeWrite { bytes, .. } | Op::UnitWrite { bytes, .. } => {
                 super::run::sent(&self.old, &self.memory, sent.node, bytes, at)
             }
-            Op::Read { .. } => Bytes::default(),
+            Op::Read { .. } | Op::Run { .. } => Bytes::default(),
         }
     }
 

@@ -228,6 +228,7 @@ impl<'a> Execution<'a> {
                 self.versions.insert(instruction.id, (unit.version, unit.cover));
                 self.check_cut(*stripe, &columns.segment)
             }
+            Op::Run { .. } => Ok(()),
             Op::StripeWrite { stripe, from, to, bytes, stamp, cover, .. } => {
                 let bytes = self.source(buffer, bytes, to - from);
                 let stamp = self.version(stamp);

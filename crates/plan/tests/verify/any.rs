@@ -48,7 +48,7 @@ fn spoil(set: &mut PlanSet, at: u32, field: u8, value: u32) {
             }
             Op::StripeWrite { to, .. } if field == 7 => *to = value,
             Op::StripeWrite { cover, .. } => cover.push(VersionOf::Read(id(value))),
-            Op::UnitWrite { from, .. } => *from = value,
+            Op::UnitWrite { from, .. } | Op::Run { from, .. } => *from = value,
         },
         9 => set.arithmetic.truncate(pick(set.arithmetic.len())),
         _ => {

@@ -40,7 +40,7 @@ impl Engine<'_> {
     pub(super) fn ask_disk(&mut self, work: Work) {
         let active = &self.requests[index(u64::from(work.request))];
         let (column, offset, bytes) = match &active.program.node(work.node).act {
-            Act::Read { column, offset, bytes } | Act::Write { column, offset, bytes, .. } => {
+            Act::Read { column, offset, bytes, .. } | Act::Write { column, offset, bytes, .. } => {
                 (*column, *offset, *bytes)
             }
             Act::UnitWrite { column, offset, bytes, parity } => {
@@ -123,10 +123,10 @@ impl Engine<'_> {
         let client = self.client_of(request);
         let program = Rc::clone(&self.requests[index(u64::from(request))].program);
         match (&program.node(node).act, work.kind) {
-            (Act::Read { column, bytes, .. }, _) => {
+            (Act::Read { column, sent, .. }, _) => {
                 let host = self.host_of(self.drive_of(request, *column));
                 let answer = Work { kind: WorkKind::Reply, ..work };
-                self.send(host, Some(client), reply + u64::from(*bytes), true, answer);
+                self.send(host, Some(client), reply + u64::from(*sent), true, answer);
             }
             // Without parity a unit write is done when it is durable.
             (Act::Write { column, .. }, _) | (Act::UnitWrite { column, .. }, WorkKind::Put)

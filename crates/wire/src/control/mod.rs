@@ -70,9 +70,10 @@ pub use lock::{HeldLock, Lock, LockHow, LockKind, LockState, Locked};
 pub use manager::{AddManager, EtcdPeer, ManagerAdded, RemoveManager};
 pub use names::{
     DirectoryReply, Entry, EntryKind, KEY_ID_BYTES_MAX, LABEL_BYTES_MAX, Link, Lookup, MODE_MAX,
-    MakeDirectory, NAME_BYTES_MAX, NamePlace, PATH_BYTES_MAX, QuotaList, QuotaListReply, QuotaRemove,
-    QuotaRow, QuotaSet, ReadDirectory, Rename, RenameHow, Seen, Unlink, UnlinkOnly, VolumeCreate, VolumeKey,
-    VolumeList, VolumeListReply, VolumeProtect, VolumeRekey, VolumeRemove, VolumeRow, WRAPPED_BYTES_MAX,
+    MakeDirectory, Methods, NAME_BYTES_MAX, NamePlace, PATH_BYTES_MAX, QuotaList, QuotaListReply,
+    QuotaRemove, QuotaRow, QuotaSet, ReadDirectory, Rename, RenameHow, Seen, Unlink, UnlinkOnly,
+    VolumeCreate, VolumeKey, VolumeList, VolumeListReply, VolumeMethods, VolumeProtect, VolumeRekey,
+    VolumeRemove, VolumeRow, WRAPPED_BYTES_MAX,
 };
 pub use relayout::{Relayout, RelayoutReply, RelayoutRow, Relayouts, RelayoutsReply};
 pub use reservation::{
@@ -334,6 +335,8 @@ message_set! {
         CertifyDrive(CertifyDrive) = 0x0299,
         /// Wrap an encrypted volume's data key anew: Done.
         VolumeRekey(VolumeRekey) = 0x029a,
+        /// Set the methods that drives run on a volume's files: Done.
+        VolumeMethods(VolumeMethods) = 0x02a0,
     }
 }
 

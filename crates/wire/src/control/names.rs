@@ -114,6 +114,8 @@ record! {
         past_bytes: u64,
         /// The protection of its data between clients and drives.
         protection: Protection,
+        /// The methods that drives run on its files.
+        methods: Methods,
         /// The key of an encrypted volume, wrapped; absent: it is not encrypted.
         key: Option<VolumeKey>,
     }
@@ -157,6 +159,26 @@ record! {
         protection: Protection,
         /// The wrapped data key; absent: the volume is not encrypted.
         key: Option<VolumeKey>,
+    }
+}
+
+choice! {
+    /// The methods that drives run on a volume's files, for those who may read them.
+    pub enum Methods {
+        /// None.
+        None = 0,
+        /// Those that drives have.
+        Builtin = 1,
+    }
+}
+
+record! {
+    /// Sets the methods that drives run on a volume's files, for those who open them from now on.
+    pub struct VolumeMethods {
+        /// The volume's name.
+        name: String,
+        /// The methods.
+        methods: Methods,
     }
 }
 

@@ -67,6 +67,7 @@ impl ControlRequest {
             R::VolumeRemove(_) => CLIENT.once(),
             R::VolumeProtect(_) => CLIENT.once(),
             R::VolumeRekey(_) => CLIENT.once(),
+            R::VolumeMethods(_) => CLIENT.once(),
             R::VolumeList(_) => CLIENT,
             R::QuotaSet(_) => CLIENT.once(),
             R::QuotaRemove(_) => CLIENT.once(),

@@ -21,6 +21,7 @@ mod recovery;
 mod refusals;
 mod requests;
 mod rules;
+mod run;
 mod scrub;
 mod snapshot;
 mod times;
@@ -37,6 +38,7 @@ pub use recovery::*;
 pub use refusals::*;
 pub use requests::*;
 pub use rules::*;
+pub use run::*;
 pub use scrub::*;
 pub use snapshot::*;
 pub use times::*;
@@ -80,6 +82,8 @@ message_set! {
         Scrub(ScrubReply) = 0x8112,
         /// The state of a calibration.
         Calibrate(CalibrateReply) = 0x8113,
+        /// The partial answer of a method.
+        Run(RunReply) = 0x8115,
         /// The attributes of the drive.
         DriveAttributes(DriveAttributes) = 0x8120,
         /// The attributes of a partition.

@@ -11,7 +11,7 @@ use super::rules::{
 };
 use super::{
     Address, Calibrate, Create, Delta, Fence, GetAttributes, List, PartitionSet, Read, Ready, Remove, Retire,
-    Scrub, SetAttributes, Snapshot, StripeWrite, UnitWrite, Verdict, Versions, WriteTurn,
+    Run, Scrub, SetAttributes, Snapshot, StripeWrite, UnitWrite, Verdict, Versions, WriteTurn,
 };
 use crate::capability::Rights;
 use crate::refusal::{Reason::*, Refusal};
@@ -25,7 +25,8 @@ macro_rules! drive_requests {
         form: $form:expr,
     })*) => {
         message_set! {
-            /// Requests to a drive: fewer than 20 in all, as NASD has it (Gibson et al., 1998, section 4.1).
+            /// Requests to a drive: 20 in all. NASD has fewer than 20 (Gibson et al., 1998, section 4.1), and no
+            /// methods.
             pub enum DriveRequest { $($(#[$doc])* $name($name) = $kind),* }
         }
 
@@ -289,6 +290,16 @@ drive_requests! {
             ..Rules::needing(Rights::WRITE)
         },
         target: Target { at: r.at, bytes: Bytes::Any, stamp: Stamp::None, term: None },
+        form: r.check_form(),
+    }
+
+    /// Run a method on pieces of units: Run.
+    0x0115 Run(r) {
+        rules: Rules {
+            refusals: &[Range, StaleGeneration, NoObject, Damaged],
+            ..Rules::needing(Rights::RUN)
+        },
+        target: Target { at: r.at, bytes: Bytes::Units(&r.units), stamp: Stamp::None, term: None },
         form: r.check_form(),
     }
 }

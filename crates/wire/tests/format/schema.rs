@@ -6,8 +6,8 @@ use braid_wire::capability::{Authority, Capability, DataDirection, LeaseKind, Pr
 use braid_wire::codec::Record;
 use braid_wire::control::{
     self, Access, Admission, AllocateAct, ChangeKind, Clustering, ControlHead, Cut, DriveState, Ending,
-    EntryKind, KeyTurning, LayoutFrom, LockHow, LockKind, LockState, QualifyAct, RenameHow, RequestHead,
-    Room, TokenState, Turn, UnlinkOnly, XattrHow,
+    EntryKind, KeyTurning, LayoutFrom, LockHow, LockKind, LockState, Methods, QualifyAct, RenameHow,
+    RequestHead, Room, TokenState, Turn, UnlinkOnly, XattrHow,
 };
 use braid_wire::data::{
     self, CalibrateAct, DiskCharge, Expect, Hello, Listing, PeerRole, ReplyHead, ScrubAct, ScrubPhase, Want,
@@ -60,6 +60,9 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         data::UnitState,
         data::PendingState,
         data::Receipt,
+        data::RunPiece,
+        data::RunArgument,
+        data::RanPiece,
         data::Tip,
         data::CutOff,
         data::UnitVerdict,
@@ -176,6 +179,7 @@ pub(crate) fn choice(name: &str) -> Option<Vec<(u8, &'static str)>> {
         Want,
         LeaseKind,
         Protection,
+        Methods,
         DataDirection,
         EntryKind,
         ChangeKind,
@@ -237,7 +241,7 @@ pub(crate) fn emit(type_name: &str, path: &str, source: &mut dyn Source, out: &m
     };
     if type_name == "Rights" {
         let bits = source.bytes(2);
-        line(vec![bits[0], bits[1] & 1, 0, 0], path.to_owned(), type_name);
+        line(vec![bits[0], bits[1] & 3, 0, 0], path.to_owned(), type_name);
     } else if let Some(width) = width(type_name) {
         line(source.bytes(width), path.to_owned(), type_name);
     } else if type_name == "bool" {

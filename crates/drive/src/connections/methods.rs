@@ -1,0 +1,296 @@
+//! Methods that run here, on units of this drive: each piece is read in its turn at the disk, and judged in
+//! its turn at the processor.
+//!
+//! A request has one piece in memory at a time. It ends after a second, or when its answer is as long as one
+//! may be: then the asker asks for the rest. A piece that cannot be answered for is left to the asker, who
+//! reads it, and finds out why if that fails too.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use braid_layout::{Generation, Version};
+use braid_methods::{Argument, Arguments, Edge, MethodError, Order, Program, run_piece};
+use braid_schedule::{Config, Direction, Flow};
+use braid_store::DiskReads;
+use braid_transport::host;
+use braid_wire::data::{
+    RUN_ANSWER_BYTES_MAX, RUN_PIECE_BYTES_MAX, RanPiece, Read, Run, RunPiece, RunReply, Want,
+};
+use braid_wire::{Capability, Reason, Refusal};
+use tokio::sync::oneshot;
+
+use crate::connections::answerer::Ticket;
+use crate::connections::buffers::Share;
+use crate::connections::facts::StoredFacts;
+use crate::connections::queries::{self, PieceRead};
+use crate::connections::reply::Answer;
+use crate::connections::requests::{Requests, no_object};
+use crate::core::Core;
+use crate::device::flows::flow_of;
+use crate::device::gate::{Entry, Gate, Slot};
+use crate::device::rail::by_bytes;
+
+/// Time after which a request is answered with what has been done.
+const ANSWER_AFTER: Duration = Duration::from_secs(1);
+/// Time of a processor that methods may have in flight, for each processor.
+const IN_FLIGHT_NS: u64 = 20_000_000;
+const PICOSECONDS: u64 = 1000;
+
+/// A gate before the processors, for methods: all of them but one, which is left to other requests.
+pub(crate) fn processors(disk: &Gate) -> Arc<Gate> {
+    let all = std::thread::available_parallelism().map_or(1, usize::from);
+    let own = all.saturating_sub(1).max(1);
+    let in_flight_ns = IN_FLIGHT_NS.saturating_mul(u64::try_from(own).unwrap_or(1));
+    disk.beside(Config { reads_in_flight: own, ..Config::new(in_flight_ns) })
+}
+
+/// A method's request as it is carried out.
+struct Running {
+    core: Arc<Core>,
+    flow: Flow,
+    g: Generation,
+    facts: StoredFacts,
+    program: Arc<dyn Program>,
+    byte_ps: u64,
+    run: Run,
+    /// The memory for one piece.
+    _share: Share,
+}
+
+/// The answer so far.
+#[derive(Default)]
+struct SoFar {
+    pieces: Vec<RanPiece>,
+    partial: Vec<u8>,
+    /// Bytes of all ends.
+    ends: usize,
+    is_answered: bool,
+}
+
+/// What a method made of a piece.
+struct Judged {
+    edge: Edge,
+    /// The partial answer for this piece and all before it.
+    partial: Vec<u8>,
+}
+
+impl Requests {
+    /// Runs a method in a task of its own, if there is such a method here.
+    pub(crate) async fn run_method(
+        &self,
+        capability: &Capability,
+        facts: Option<StoredFacts>,
+        run: Run,
+        ticket: Ticket,
+    ) {
+        let Some(facts) = facts else { return ticket.refuse(Generation(0), no_object()) };
+        let g = facts.g;
+        let Some(method) = braid_methods::find(&run.method) else {
+            let detail = format!("this drive has no method {:?}", run.method);
+            return ticket.refuse(g, Refusal::new(Reason::Unsupported, detail));
+        };
+        let argument = |own: &braid_wire::data::RunArgument| Argument {
+            name: own.name.clone(),
+            value: own.value.clone(),
+        };
+        let arguments = Arguments(run.arguments.iter().map(argument).collect());
+        let program = match braid_methods::parse(&run.method, &arguments, run.size) {
+            Ok(program) => Arc::from(program),
+            Err(error) => return ticket.refuse(g, Refusal::new(Reason::Unsupported, error.to_string())),
+        };
+        if let Some(piece) = run.pieces.iter().find(|piece| piece.to > facts.map.unit_bytes) {
+            let detail =
+                format!("a unit has {} bytes, and byte {} is asked for", facts.map.unit_bytes, piece.to);
+            return ticket.refuse(g, Refusal::new(Reason::Range, detail));
+        }
+        let flow = flow_of(&self.core, capability);
+        let buffers = self.buffers_of(&flow, Direction::Read);
+        let Some((_share, ticket)) = self.share(buffers, RUN_PIECE_BYTES_MAX, ticket).await else { return };
+        ticket.waits();
+        let core = self.core();
+        let g = capability.g;
+        let byte_ps = method.byte_ps;
+        let running = Running { core, flow, g, facts, program, byte_ps, run, _share };
+        tokio::spawn(async move { ticket.answer(running.answer().await) });
+    }
+}
+
+impl Running {
+    async fn answer(self) -> Answer {
+        let began = Instant::now();
+        let mut so_far = SoFar { partial: self.run.state.clone(), ..SoFar::default() };
+        for (&unit, piece) in self.run.units.iter().zip(&self.run.pieces) {
+            match self.piece(unit, piece, &so_far.partial).await {
+                Ok(Some((version, judged))) if so_far.has_room_for(&judged) => so_far.add(version, judged),
+                // The next request has more room.
+                Ok(Some(_)) if so_far.is_answered => break,
+                Ok(_) => so_far.pieces.push(left_out()),
+                Err(refusal) if so_far.pieces.is_empty() => return Answer::refused(self.g, refusal),
+                Err(_) => break,
+            }
+            if began.elapsed() > ANSWER_AFTER {
+                break;
+            }
+        }
+        let partial = if so_far.is_answered { so_far.partial } else { Vec::new() };
+        Answer::new(self.g, RunReply { pieces: so_far.pieces, partial })
+    }
+
+    /// Reads a piece and has the method judge it; `None` if it is left to the asker.
+    async fn piece(
+        &self,
+        unit: u64,
+        piece: &RunPiece,
+        so_far: &[u8],
+    ) -> Result<Option<(Version, Judged)>, Refusal> {
+        let at = self.run.at;
+        let exactly = Vec::new();
+        let read =
+            Read { at, unit, from: piece.from, to: piece.to, want: Want::Newest, exactly, timed: false };
+        if queries::not_caught_up(&self.core, Some(&self.facts), &read).is_some() {
+            return Ok(None);
+        }
+        let Some(PieceRead { version, bytes }) = self.read(read).await? else { return Ok(None) };
+        let length = u64::try_from(bytes.len()).expect("it is small");
+        let slot = self.turn_to_judge(length).await?;
+        let program = Arc::clone(&self.program);
+        let so_far = so_far.to_vec();
+        let offset = piece.offset;
+        let judging = host::spawn_blocking(move || {
+            let began = Instant::now();
+            let judged = judge(&*program, &so_far, offset, &bytes);
+            slot.took(length, began.elapsed());
+            judged
+        });
+        match judging.await {
+            Ok(Ok(judged)) => Ok(Some((version, judged))),
+            Ok(Err(_)) => Ok(None),
+            Err(_) => Err(ends()),
+        }
+    }
+
+    /// The bytes of a piece, read in its turn; `None` if it has none, or none that are good.
+    async fn read(&self, read: Read) -> Result<Option<PieceRead>, Refusal> {
+        let core = Arc::clone(&self.core);
+        let g = self.g;
+        let bytes = u64::from(read.to - read.from);
+        let range = read.from..read.to;
+        let newest = core.store.disk_reads(read.at.partition, read.at.object, read.unit, &range);
+        let disk = newest.unwrap_or(DiskReads { reads: 1, bytes });
+        let (told, came) = oneshot::channel();
+        self.core.gate.enter_reads(self.flow, bytes, disk, move |mut slot| {
+            slot.count();
+            host::spawn_blocking(move || {
+                let (result, was_cached) = queries::piece(&core, g, &read);
+                if was_cached {
+                    slot.did_nothing();
+                } else {
+                    drop(slot);
+                }
+                // If nobody waits for it, the drive ends.
+                let _ = told.send(result);
+            });
+        });
+        came.await.unwrap_or_else(|_| Err(busy()))
+    }
+
+    async fn turn_to_judge(&self, bytes: u64) -> Result<Slot, Refusal> {
+        let cost_ns = (bytes.saturating_mul(self.byte_ps) / PICOSECONDS).max(1);
+        let flow = by_bytes(self.flow);
+        let (told, slot) = oneshot::channel();
+        let entry = Entry { flow, direction: Direction::Read, bytes, cost_ns, goes_on: None };
+        self.core.processors.enter_at(entry, move |slot| drop(told.send(slot)));
+        slot.await.map_err(|_| busy())
+    }
+}
+
+impl SoFar {
+    fn has_room_for(&self, judged: &Judged) -> bool {
+        self.ends + judged.edge.bytes() + judged.partial.len() <= RUN_ANSWER_BYTES_MAX
+    }
+
+    fn add(&mut self, version: Version, judged: Judged) {
+        let edge = judged.edge;
+        self.ends += edge.bytes();
+        self.partial = judged.partial;
+        self.is_answered = true;
+        let closed = edge.closed;
+        self.pieces.push(RanPiece { answered: true, version, closed, head: edge.head, tail: edge.tail });
+    }
+}
+
+/// The partial answer with that for a piece, which begins at byte `offset` of the file.
+fn judge(program: &dyn Program, so_far: &[u8], offset: u64, bytes: &[u8]) -> Result<Judged, MethodError> {
+    let mut running = program.begin();
+    let goes_on = program.order() == Order::Sequential;
+    if goes_on && !so_far.is_empty() {
+        running.absorb(so_far)?;
+    }
+    let edge = run_piece(program, &mut *running, offset, bytes)?;
+    let partial = running.partial();
+    if goes_on || so_far.is_empty() {
+        return Ok(Judged { edge, partial });
+    }
+    let mut whole = program.begin();
+    whole.absorb(so_far)?;
+    whole.absorb(&partial)?;
+    Ok(Judged { edge, partial: whole.partial() })
+}
+
+fn left_out() -> RanPiece {
+    RanPiece { answered: false, version: Version::ZERO, closed: false, head: Vec::new(), tail: Vec::new() }
+}
+
+fn busy() -> Refusal {
+    Refusal::new(Reason::Busy, "the drive has too much to do, and the method waited too long: try again")
+}
+
+fn ends() -> Refusal {
+    Refusal::new(Reason::Closing, "the drive is shutting down")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of lines of 11 bytes, with `bytes` bytes in a piece.
+    fn all_lines(bytes: usize) -> Vec<u8> {
+        b"0123456789\n".iter().copied().cycle().take(bytes).collect()
+    }
+
+    #[test]
+    fn partial_answers_of_one_request_are_merged_while_they_fit() {
+        let arguments = Arguments::default().with("pattern", ".");
+        let program = braid_methods::parse("grep", &arguments, 1 << 30).expect("good arguments");
+        let mut so_far = SoFar::default();
+        let piece = all_lines(256 << 10);
+        let mut at = 0;
+        loop {
+            let judged = judge(&*program, &so_far.partial, at, &piece).expect("it can be judged");
+            if !so_far.has_room_for(&judged) {
+                break;
+            }
+            so_far.add(Version::ZERO, judged);
+            at += 256 << 10;
+        }
+        assert_eq!(so_far.pieces.len(), 2, "the third is for the next request");
+        let mut whole = program.begin();
+        whole.absorb(&so_far.partial).expect("its own");
+        let braid_methods::Answer::Records(found) = whole.finish().expect("an answer") else {
+            panic!("records")
+        };
+        let lines = 2 * (piece.len() / 11 - 1);
+        assert!((lines - 2..=lines + 2).contains(&found.len()), "{} of {lines}", found.len());
+    }
+
+    #[test]
+    fn a_method_in_order_goes_on_from_its_state() {
+        let arguments = Arguments::default().with("algorithm", "sha256");
+        let program = braid_methods::parse("checksum", &arguments, 1024).expect("good arguments");
+        let first = judge(&*program, &[], 0, &[7; 512]).expect("it can be judged");
+        assert!(judge(&*program, &[], 512, &[7; 512]).is_err(), "it is not the beginning");
+        let second = judge(&*program, &first.partial, 512, &[7; 512]).expect("it goes on");
+        let whole = judge(&*program, &[], 0, &[7; 1024]).expect("it can be judged");
+        assert_eq!(second.partial, whole.partial);
+    }
+}

@@ -1,0 +1,232 @@
+//! `csv`: columns of the rows for which a condition holds.
+//!
+//! A row is a line. Fields in quotes may hold delimiters and doubled quotes, but no line feed: a line with an
+//! odd number of quotes is refused, as only who reads the file from its beginning could tell what it is.
+
+use memchr::memchr_iter;
+
+use crate::answer::{Answer, Found};
+use crate::arguments::{Arguments, ArgumentsError, wrong};
+use crate::codec::{Input, Output};
+use crate::grep::Kept;
+use crate::histogram::delimiter_of;
+use crate::program::{MethodError, Program, Running};
+use crate::records::{Records, lines, wide};
+
+/// The method.
+#[derive(Debug)]
+pub(crate) struct Csv {
+    delimiter: u8,
+    /// The columns that are asked for, by number from 0.
+    columns: Vec<usize>,
+    condition: Option<Condition>,
+    /// Header of the answer.
+    header: Vec<u8>,
+}
+
+/// A comparison of a field with a value.
+#[derive(Debug)]
+struct Condition {
+    column: usize,
+    operator: Operator,
+    value: Vec<u8>,
+    number: Option<f64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Operator {
+    Equal,
+    Unequal,
+    Less,
+    AtMost,
+    Greater,
+    AtLeast,
+}
+
+/// The operators as they are typed; those of two characters come first.
+const OPERATORS: [(&str, Operator); 6] = [
+    ("!=", Operator::Unequal),
+    ("<=", Operator::AtMost),
+    (">=", Operator::AtLeast),
+    ("=", Operator::Equal),
+    ("<", Operator::Less),
+    (">", Operator::Greater),
+];
+
+struct Selecting<'a> {
+    csv: &'a Csv,
+    kept: Kept,
+}
+
+impl Csv {
+    pub(crate) fn parse(arguments: &Arguments, _size: u64) -> Result<Box<dyn Program>, ArgumentsError> {
+        arguments.check("csv", &["columns", "where", "delimiter", "header"])?;
+        let delimiter = delimiter_of(arguments)?;
+        let header = arguments.need("csv", "header")?;
+        let header = header.trim_end_matches(['\n', '\r']).as_bytes();
+        let fields = fields(header, delimiter);
+        let names: Vec<String> =
+            fields.iter().map(|field| String::from_utf8_lossy(&unquoted(field)).into_owned()).collect();
+        let number = |argument: &'static str, name: &str| {
+            let known = names.iter().position(|known| known == name.trim());
+            known.ok_or_else(|| {
+                wrong(argument, name, format!("the file has no such column; it has: {}", names.join(", ")))
+            })
+        };
+        let columns: Vec<usize> = match arguments.get("columns") {
+            None => (0..fields.len()).collect(),
+            Some(named) => named.split(',').map(|name| number("columns", name)).collect::<Result<_, _>>()?,
+        };
+        let condition = match arguments.get("where") {
+            None => None,
+            Some(text) => Some(condition(text, |name| number("where", name))?),
+        };
+        let header = projected(&fields, &columns, delimiter);
+        Ok(Box::new(Csv { delimiter, columns, condition, header }))
+    }
+}
+
+fn condition(
+    text: &str,
+    number: impl Fn(&str) -> Result<usize, ArgumentsError>,
+) -> Result<Condition, ArgumentsError> {
+    let at = text.find(['<', '>', '=', '!']);
+    let found = at.and_then(|at| {
+        let known = OPERATORS.into_iter().find(|(typed, _)| text[at..].starts_with(typed));
+        known.map(|(typed, operator)| (&text[..at], operator, &text[at + typed.len()..]))
+    });
+    let why = "give a column, one of = != < <= > >=, and a value, as in 'price<=10'";
+    let (name, operator, value) = found.ok_or_else(|| wrong("where", text, why))?;
+    let column = number(name)?;
+    let value = value.trim();
+    Ok(Condition { column, operator, value: value.as_bytes().to_vec(), number: value.parse().ok() })
+}
+
+/// The fields of a line, as they are written.
+fn fields(line: &[u8], delimiter: u8) -> Vec<&[u8]> {
+    let mut fields = Vec::new();
+    let mut from = 0;
+    let mut is_quoted = false;
+    for (at, &byte) in line.iter().enumerate() {
+        if byte == b'"' {
+            is_quoted = !is_quoted;
+        } else if byte == delimiter && !is_quoted {
+            fields.push(&line[from..at]);
+            from = at + 1;
+        }
+    }
+    fields.push(&line[from..]);
+    fields
+}
+
+/// The content of a field.
+fn unquoted(field: &[u8]) -> Vec<u8> {
+    let field = field.trim_ascii();
+    let Some(inner) = field.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")) else {
+        return field.to_vec();
+    };
+    let mut content = Vec::with_capacity(inner.len());
+    let mut bytes = inner.iter();
+    while let Some(&byte) = bytes.next() {
+        content.push(byte);
+        if byte == b'"' {
+            bytes.next();
+        }
+    }
+    content
+}
+
+/// These columns of a row; one that the row lacks is empty.
+fn projected(fields: &[&[u8]], columns: &[usize], delimiter: u8) -> Vec<u8> {
+    let own: Vec<&[u8]> = columns.iter().map(|&column| fields.get(column).copied().unwrap_or(b"")).collect();
+    own.join(&delimiter)
+}
+
+impl Condition {
+    fn holds(&self, fields: &[&[u8]]) -> bool {
+        let Some(field) = fields.get(self.column) else { return false };
+        let content = unquoted(field);
+        // Numbers are compared as numbers, all else byte by byte.
+        let own: Option<f64> = str::from_utf8(&content).ok().and_then(|text| text.parse().ok());
+        let order = match (own, self.number) {
+            (Some(own), Some(number)) => own.partial_cmp(&number),
+            (_, None) => Some(content.as_slice().cmp(&self.value)),
+            (None, Some(_)) => None,
+        };
+        let Some(order) = order else { return self.operator == Operator::Unequal };
+        match self.operator {
+            Operator::Equal => order.is_eq(),
+            Operator::Unequal => order.is_ne(),
+            Operator::Less => order.is_lt(),
+            Operator::AtMost => order.is_le(),
+            Operator::Greater => order.is_gt(),
+            Operator::AtLeast => order.is_ge(),
+        }
+    }
+}
+
+impl Program for Csv {
+    fn name(&self) -> &'static str {
+        "csv"
+    }
+
+    fn records(&self) -> Records {
+        Records::Lines
+    }
+
+    fn begin(&self) -> Box<dyn Running + '_> {
+        Box::new(Selecting { csv: self, kept: Kept::default() })
+    }
+}
+
+impl Running for Selecting<'_> {
+    fn feed(&mut self, offset: u64, block: &[u8]) -> Result<(), MethodError> {
+        for line in lines(block) {
+            let offset = offset + wide(line.at);
+            if memchr_iter(b'"', line.bytes).count() % 2 == 1 {
+                return Err(MethodError::Quotes { offset });
+            }
+            let bytes = line.bytes.strip_suffix(b"\r").unwrap_or(line.bytes);
+            // The first line of the file is the header.
+            if offset == 0 || bytes.is_empty() {
+                continue;
+            }
+            let fields = fields(bytes, self.csv.delimiter);
+            if self.csv.condition.as_ref().is_none_or(|condition| condition.holds(&fields)) {
+                let bytes = projected(&fields, &self.csv.columns, self.csv.delimiter);
+                self.kept.push(Found { offset, bytes })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn partial(&self) -> Vec<u8> {
+        let mut out = Output::default();
+        for found in &self.kept.found {
+            out.number(found.offset);
+            out.bytes(&found.bytes);
+        }
+        out.0
+    }
+
+    fn absorb(&mut self, partial: &[u8]) -> Result<(), MethodError> {
+        let mut input = Input(partial);
+        while !input.is_empty() {
+            let offset = input.number()?;
+            self.kept.push(Found { offset, bytes: input.bytes()?.to_vec() })?;
+        }
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<Answer, MethodError> {
+        let mut found = self.kept.found;
+        found.sort_unstable();
+        let mut rows = self.csv.header.clone();
+        rows.push(b'\n');
+        for row in found {
+            rows.extend_from_slice(&row.bytes);
+            rows.push(b'\n');
+        }
+        Ok(Answer::Rows(rows))
+    }
+}

@@ -1,0 +1,101 @@
+//! Methods that a drive runs on units that it holds. The drive answers for pieces of units; the records that
+//! lie across their ends are put together by the asker.
+
+use braid_layout::Version;
+
+use super::object::Address;
+use crate::refusal::Refusal;
+
+/// Pieces of one request at most.
+pub const RUN_PIECES_MAX: usize = 1024;
+/// Bytes of one piece at most: the drive has one in memory at a time.
+pub const RUN_PIECE_BYTES_MAX: u32 = 512 << 10;
+/// Bytes of the partial answer and of all ends in one reply, at most.
+pub const RUN_ANSWER_BYTES_MAX: usize = 768 << 10;
+
+record! {
+    /// A piece of a unit on which a method is to run.
+    pub struct RunPiece {
+        /// First byte, counted from the start of the unit.
+        from: u32,
+        /// One past the last byte: at most 512 KiB further.
+        to: u32,
+        /// Place of the first byte in the file.
+        offset: u64,
+    }
+}
+
+record! {
+    /// An argument of a method.
+    pub struct RunArgument {
+        /// The argument's name.
+        name: String,
+        /// Its value, as a text.
+        value: String,
+    }
+}
+
+record! {
+    /// Runs a method on pieces of the newest version of units.
+    pub struct Run {
+        /// The object that holds the units.
+        at: Address,
+        /// The unit of each piece; 1 to 1024 of them.
+        units: Vec<u64>,
+        /// The pieces, as many as `units`.
+        pieces: Vec<RunPiece>,
+        /// Name of the method.
+        method: String,
+        /// The method's arguments.
+        arguments: Vec<RunArgument>,
+        /// Bytes of the file.
+        size: u64,
+        /// Partial answer from which to go on, for a method that must see the file in order; else empty.
+        state: Vec<u8>,
+    }
+}
+
+record! {
+    /// What a drive did with a piece.
+    pub struct RanPiece {
+        /// False if the drive does not answer for the piece: its unit was never written or is damaged, or the
+        /// piece's answer is too long. The asker reads it.
+        answered: bool,
+        /// Version of the unit.
+        version: Version,
+        /// True if a record ends where the head ends.
+        closed: bool,
+        /// Bytes up to the first end of a record; all of the piece if there is none.
+        head: Vec<u8>,
+        /// Bytes behind the last end of a record.
+        tail: Vec<u8>,
+    }
+}
+
+record! {
+    /// The answer to a [`Run`].
+    pub struct RunReply {
+        /// What was done with the first pieces, at least one. The others are to be asked for again.
+        pieces: Vec<RanPiece>,
+        /// The method's partial answer for all pieces that were answered; its form is the method's.
+        partial: Vec<u8>,
+    }
+}
+
+impl Run {
+    pub(super) fn check_form(&self) -> Result<(), Refusal> {
+        if self.units.len() != self.pieces.len() || !(1..=RUN_PIECES_MAX).contains(&self.units.len()) {
+            return Err(Refusal::malformed(format!(
+                "a method runs on 1 to {RUN_PIECES_MAX} pieces, each of one unit"
+            )));
+        }
+        let is_good =
+            |piece: &RunPiece| piece.from < piece.to && piece.to - piece.from <= RUN_PIECE_BYTES_MAX;
+        if !self.pieces.iter().all(is_good) {
+            return Err(Refusal::malformed(format!(
+                "a piece on which a method runs has 1 to {RUN_PIECE_BYTES_MAX} bytes"
+            )));
+        }
+        Ok(())
+    }
+}
