@@ -239,7 +239,7 @@ mod tests {
         // K = cbrt(W (1 - 0.7) / 0.4), W in datagrams.
         let datagrams = f64::from(u32::try_from(before / 1000).unwrap());
         let k = (datagrams * 0.3 / 0.4).cbrt();
-        let rounds_to_k = (k / 0.05).ceil() as u64;
+        let rounds_to_k = crate::codec::whole((k / 0.05).ceil());
         let windows = rounds(&mut *cubic, 2 * SECOND + rtt_ns, rtt_ns, 2 * rounds_to_k);
         let at_k = windows[usize::try_from(rounds_to_k).unwrap()];
         assert!(at_k >= before * 95 / 100 && at_k <= before * 110 / 100, "{at_k} of {before}");

@@ -193,7 +193,7 @@ mod tests {
                 let start = u64::from(start) % end;
                 start..end.min(start + length)
             });
-            for piece in pieces.chain([0..end]) {
+            for piece in pieces.chain(std::iter::once(0..end)) {
                 let mut bytes = Vec::new();
                 outbound.copy(&piece, &mut bytes);
                 inbound.handle_bytes(piece.start, &bytes).unwrap();

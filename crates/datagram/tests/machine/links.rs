@@ -47,7 +47,6 @@ fn a_clean_link_is_full_with_every_policy_but_stop_and_wait() {
         // A receiver that knows its link and the queue before it says how much fits.
         let receiver_window = matches!(policy, "credit" | "go-back-n").then_some(32 << 10);
         let share = share(&config(policy), clean(), receiver_window);
-        println!("{policy}: {share:.3}");
         assert!(share >= 0.96, "{policy}: {share:.3}");
     }
     let share = share(&config("stop-and-wait"), clean(), None);

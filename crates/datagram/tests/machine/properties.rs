@@ -40,7 +40,7 @@ fn config(policy: Kind, window_bytes: u32) -> Config {
 
 /// The content of a message: no two are the same.
 fn message(number: usize, length: usize) -> Vec<u8> {
-    (0..length).map(|at| (number * 31 + at) as u8).collect()
+    (0..length).map(|at| u8::try_from((number * 31 + at) % 251).expect("below 251")).collect()
 }
 
 /// Sends the messages as there is room, and takes at most `pace` at a time if the owners are slow. Returns
