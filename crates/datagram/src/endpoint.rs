@@ -206,7 +206,8 @@ impl Endpoint {
             }
             return;
         }
-        let secret = secret_of(open.identity).filter(|secret| proofs_match(&open_proof(secret, open), &open.proof));
+        let secret =
+            secret_of(open.identity).filter(|secret| proofs_match(&open_proof(secret, open), &open.proof));
         let Some(secret) = secret else {
             return self.reply(from, &Packet::Refused { to: open.from, why: Refused::Unproved });
         };
@@ -220,8 +221,7 @@ impl Endpoint {
         let base = base_key(&secret, open, &accept);
         accept.proof = accept_proof(&base);
         let keys = Keys::new(base, Side::Acceptor);
-        let opened =
-            Opened { peer_id: open.from, peer_settings: open.settings, keys, sent_ns: None };
+        let opened = Opened { peer_id: open.from, peer_settings: open.settings, keys, sent_ns: None };
         let accept = Packet::Accept(accept).emit();
         let connection = Connection::new(now_ns, &self.config, from, opened, Some(accept));
         self.openers.insert(opener, id);
@@ -273,7 +273,8 @@ impl Endpoint {
 
     /// Does what is due. Call it at [`Endpoint::next_deadline`]; a call that comes late does no harm.
     pub fn handle_timeout(&mut self, now_ns: u64) {
-        let due: Vec<(u64, u32)> = self.deadlines.iter().take_while(|(at, _)| *at <= now_ns).copied().collect();
+        let due: Vec<(u64, u32)> =
+            self.deadlines.iter().take_while(|(at, _)| *at <= now_ns).copied().collect();
         for (at, id) in due {
             self.deadlines.remove(&(at, id));
             let Some(entry) = self.entries.get_mut(&id) else { continue };
@@ -341,6 +342,11 @@ impl Endpoint {
         let sent = self.connection(id).ok_or(SendError::Ended)?.send(stream, message);
         self.make_ready(id.0);
         sent
+    }
+
+    /// Checks that a message of this length could be sent now.
+    pub fn check_send(&mut self, id: ConnectionId, stream: StreamId, bytes: usize) -> Result<(), SendError> {
+        self.connection(id).ok_or(SendError::Ended)?.check_send(stream, bytes).map(drop)
     }
 
     /// Says that no message follows on the stream.
@@ -424,6 +430,12 @@ impl Endpoint {
     /// The smoothed round-trip time, in nanoseconds, and the length of the datagrams that are sent.
     pub fn path(&self, id: ConnectionId) -> Option<(u64, u16)> {
         self.open_connection(id).map(|connection| (connection.rtt_ns(), connection.datagram_bytes()))
+    }
+
+    /// A datagram of the connection with this content, whatever it is, as a hostile peer may send it.
+    #[cfg(any(test, feature = "hostile"))]
+    pub fn forge(&mut self, now_ns: u64, id: ConnectionId, content: &[u8]) -> Option<Vec<u8>> {
+        self.connection(id).map(|connection| connection.forge(now_ns, content))
     }
 
     fn connection(&mut self, id: ConnectionId) -> Option<&mut Connection> {
@@ -542,5 +554,110 @@ impl Event {
             Event::Opened(id) | Event::Accepted(id, _) | Event::Ended(id, _) => *id,
             Event::Readable(id, _) | Event::Writable(id, _) => *id,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Violation;
+    use crate::frame::{Ack, Frame};
+
+    const NOW: u64 = crate::SECOND;
+    const PEERS: [&str; 2] = ["10.0.0.1:1", "10.0.0.2:2"];
+
+    /// Carries all datagrams from one to the other until neither has any.
+    fn exchange(now_ns: u64, ends: &mut [Endpoint; 2]) {
+        let mut is_quiet = false;
+        while !std::mem::replace(&mut is_quiet, true) {
+            for from in 0..2 {
+                let mut bytes = Vec::new();
+                while ends[from].poll_transmit(now_ns, &mut bytes).is_some() {
+                    is_quiet = false;
+                    let mut datagram = std::mem::take(&mut bytes);
+                    deliver(now_ns, ends, from, &mut datagram);
+                }
+            }
+        }
+    }
+
+    fn deliver(now_ns: u64, ends: &mut [Endpoint; 2], from: usize, datagram: &mut [u8]) {
+        let mut secret_of = |_: &[u8]| Some(Secret::new([1; 32]));
+        ends[1 - from].handle_datagram(now_ns, PEERS[from].parse().unwrap(), datagram, &mut secret_of);
+    }
+
+    fn opened() -> ([Endpoint; 2], ConnectionId) {
+        let mut ends = [false, true].map(|accepts| Endpoint::new(Config::default(), accepts, [3; 32]));
+        let id = ends[0].open(NOW, PEERS[1].parse().unwrap(), b"", Secret::new([1; 32]));
+        exchange(NOW, &mut ends);
+        (ends, id)
+    }
+
+    /// The acceptor's end of a connection whose opener sends this content.
+    fn end_after(content: &[u8]) -> Option<EndReason> {
+        let (mut ends, id) = opened();
+        let mut forged = ends[0].forge(NOW, id, content).unwrap();
+        deliver(NOW, &mut ends, 0, &mut forged);
+        exchange(NOW, &mut ends);
+        let ends_of = |end: &mut Endpoint| {
+            let events: Vec<Event> = std::iter::from_fn(|| end.poll_event()).collect();
+            events.into_iter().find_map(|event| match event {
+                Event::Ended(_, why) => Some(why),
+                _ => None,
+            })
+        };
+        let [at_opener, at_acceptor] = ends.each_mut().map(ends_of);
+        // The peer is told why.
+        if let Some(EndReason::Violated(violation)) = &at_acceptor {
+            let expected = EndReason::ClosedByPeer { code: violation.code(), reason: violation.to_string() };
+            assert_eq!(at_opener, Some(expected));
+        }
+        at_acceptor
+    }
+
+    #[test]
+    fn a_proved_peer_that_breaks_the_rules_is_told_so_and_ended() {
+        let put = |frame: Frame<'_>| {
+            let mut content = Vec::new();
+            frame.put(&mut content);
+            content
+        };
+        let ack = |number| {
+            let ranges = std::iter::once(number..number + 1).collect();
+            put(Frame::Ack(Ack { delay_us: 0, ranges }))
+        };
+        let bytes = [0xff; 8].as_slice();
+        for (content, violation) in [
+            (vec![99], Violation::Malformed),
+            (put(Frame::Ping)[..1].iter().copied().chain([2]).collect(), Violation::Malformed),
+            (ack(1 << 20), Violation::NotSent),
+            (put(Frame::Stream { stream: 4, offset: 0, bytes }), Violation::NoStream),
+            (put(Frame::Credit { stream: 4, limit: 9 }), Violation::NoStream),
+            (put(Frame::Stream { stream: 0, offset: 4 << 20, bytes }), Violation::BeyondWindow),
+            (put(Frame::Stream { stream: 0, offset: 0, bytes: &[0, 0, 0x20, 0] }), Violation::MessageTooLong),
+            (put(Frame::Stream { stream: 0, offset: 0, bytes }), Violation::AfterEnd),
+        ] {
+            assert_eq!(end_after(&content), Some(EndReason::Violated(violation)));
+        }
+        for content in [vec![], vec![0; 50], ack(0), put(Frame::Credit { stream: 0, limit: 0 })] {
+            assert_eq!(end_after(&content), None, "{content:?}");
+        }
+    }
+
+    #[test]
+    fn a_peer_that_shrinks_its_window_to_nothing_gets_a_datagram_at_a_time() {
+        let (mut ends, id) = opened();
+        let mut content = Vec::new();
+        Frame::Window { bytes: 0 }.put(&mut content);
+        let mut forged = ends[0].forge(NOW, id, &content).unwrap();
+        deliver(NOW, &mut ends, 0, &mut forged);
+        let accepted = std::iter::from_fn(|| ends[1].poll_event()).next().unwrap().connection();
+        ends[1].send(accepted, 0, vec![5; 20_000].into()).unwrap();
+        for step in 0..100 {
+            let now_ns = NOW + step * crate::MILLISECOND;
+            ends.iter_mut().for_each(|end| end.handle_timeout(now_ns));
+            exchange(now_ns, &mut ends);
+        }
+        assert!(ends[0].receive(id, 0) == Some(Incoming::Message(vec![5; 20_000])));
     }
 }

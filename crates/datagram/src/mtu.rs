@@ -110,7 +110,11 @@ mod tests {
         while let Some(bytes) = mtu.next_probe(0) {
             mtu.on_probe_sent(bytes);
             assert_eq!(mtu.next_probe(0), None, "one probe at a time");
-            if bytes <= path { _ = mtu.on_probe_acked(bytes) } else { mtu.on_probe_lost(bytes) }
+            if bytes <= path {
+                _ = mtu.on_probe_acked(bytes)
+            } else {
+                mtu.on_probe_lost(bytes)
+            }
             probes += 1;
             assert!(probes < 60, "the search ends");
         }
@@ -119,7 +123,8 @@ mod tests {
 
     #[test]
     fn the_search_finds_what_the_path_carries() {
-        for (most, path) in [(1200, 1200), (1472, 1472), (8972, 8972), (8972, 1472), (8972, 4000), (65_507, 1300)]
+        for (most, path) in
+            [(1200, 1200), (1472, 1472), (8972, 8972), (8972, 1472), (8972, 4000), (65_507, 1300)]
         {
             let found = search(most, path).current();
             assert!(found <= path && found + STEP_BYTES >= path.min(most), "{found} of {path}");

@@ -6,11 +6,13 @@ use crate::SECOND;
 const BURST_NS: u64 = SECOND / 4000;
 /// Datagrams that a burst may always have, whatever the rate is.
 const BURST_DATAGRAMS: u64 = 10;
+/// Bytes of the first burst: RFC 9002's initial window.
+const BURST_BYTES_MIN: u64 = 14_720;
 /// The longest burst, in bytes: what one system call takes.
 const BURST_BYTES_MAX: u64 = 64 << 10;
 
 /// The bytes that may be sent now.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Pacer {
     /// Bytes in the bucket.
     tokens: u64,
@@ -18,6 +20,11 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
+    /// A bucket that fills from `now_ns` on, with a burst in it.
+    pub(crate) fn new(now_ns: u64) -> Pacer {
+        Pacer { tokens: BURST_BYTES_MIN, filled_ns: now_ns }
+    }
+
     /// The moment at which `bytes` may be sent at `rate` bytes per second: `now_ns` or later. A rate of
     /// `None` is unlimited.
     pub(crate) fn ready_at(&mut self, now_ns: u64, rate: Option<u64>, bytes: u64) -> u64 {
@@ -51,7 +58,7 @@ mod tests {
     #[test]
     fn what_is_sent_keeps_to_the_rate() {
         for rate in [50_000, 12_500_000, 1_250_000_000] {
-            let mut pacer = Pacer::default();
+            let mut pacer = Pacer::new(7 * SECOND);
             let (mut now, mut sent) = (7 * SECOND, 0);
             let begin = now;
             while now < begin + SECOND {

@@ -128,7 +128,13 @@ impl Recovery {
     }
 
     /// The datagrams that are lost by now, with all that is in flight if the policy goes back.
-    pub(crate) fn take_lost(&mut self, now_ns: u64, rtt: &Rtt, reordering: u64, goes_back: bool) -> Vec<Sent> {
+    pub(crate) fn take_lost(
+        &mut self,
+        now_ns: u64,
+        rtt: &Rtt,
+        reordering: u64,
+        goes_back: bool,
+    ) -> Vec<Sent> {
         self.loss_ns = None;
         let mut lost = Vec::new();
         let Some(largest) = self.largest_acked else { return lost };

@@ -8,8 +8,8 @@
 mod incoming;
 mod outgoing;
 
-pub use incoming::Incoming;
 pub(crate) use incoming::Inbound;
+pub use incoming::Incoming;
 pub(crate) use outgoing::Outbound;
 
 /// Number of a stream of a connection.

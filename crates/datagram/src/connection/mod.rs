@@ -103,9 +103,19 @@ struct Control {
 enum State {
     Open,
     /// Once all has arrived the peer is told the code and the reason.
-    Finishing { until_ns: u64, code: u16, reason: String },
+    Finishing {
+        until_ns: u64,
+        code: u16,
+        reason: String,
+    },
     /// The peer is told, and told again when it sends something.
-    Closing { close: bool, left: u8, until_ns: u64, code: u16, reason: String },
+    Closing {
+        close: bool,
+        left: u8,
+        until_ns: u64,
+        code: u16,
+        reason: String,
+    },
     Over,
 }
 
@@ -143,7 +153,7 @@ impl Connection {
             state: State::Open,
             rtt,
             policy: config.policy.build(u64::from(BASE_BYTES), window),
-            pacer: Pacer::default(),
+            pacer: Pacer::new(now_ns),
             mtu: Mtu::new(datagram_bytes),
             recovery: Recovery::default(),
             acks: Acks::default(),
@@ -153,7 +163,12 @@ impl Connection {
             turns: VecDeque::new(),
             peer_window: None,
             // The acceptor knows from the opener's first datagram that it has the Accept.
-            control: Control { ping: accept.is_none(), resend_accept: accept.is_some(), accept, ..Control::default() },
+            control: Control {
+                ping: accept.is_none(),
+                resend_accept: accept.is_some(),
+                accept,
+                ..Control::default()
+            },
             probes: 0,
             paced_ns: None,
             is_bound: false,
@@ -203,20 +218,25 @@ impl Connection {
     }
 
     pub(crate) fn send(&mut self, stream: StreamId, message: Bytes) -> Result<(), SendError> {
+        self.check_send(stream, message.len())?.put(message);
+        self.take_turn(stream);
+        Ok(())
+    }
+
+    /// Checks that a message of this length can be sent now. If it is refused, there is news when it can.
+    pub(crate) fn check_send(&mut self, stream: StreamId, bytes: usize) -> Result<&mut Outbound, SendError> {
         let most = self.message_bytes_max();
         let unsent_max = self.config.unsent_bytes_max;
         let outbound = self.writable(stream)?;
-        if message.len() > most {
-            return Err(SendError::TooLong { bytes: message.len(), most });
+        if bytes > most {
+            return Err(SendError::TooLong { bytes, most });
         }
         let waiting = outbound.waiting();
-        if waiting > 0 && narrow(waiting).saturating_add(message.len()) > narrow(unsent_max) {
+        if waiting > 0 && narrow(waiting).saturating_add(bytes) > narrow(unsent_max) {
             outbound.on_refused();
             return Err(SendError::Full { waiting });
         }
-        outbound.put(message);
-        self.take_turn(stream);
-        Ok(())
+        Ok(outbound)
     }
 
     /// No more messages follow on the stream.
@@ -311,7 +331,8 @@ impl Connection {
         self.turns.clear();
         let until_ns = now_ns + 3 * self.rtt.timeout();
         let reason = violation.to_string();
-        self.state = State::Closing { close: true, left: CLOSES_MAX, until_ns, code: violation.code(), reason };
+        self.state =
+            State::Closing { close: true, left: CLOSES_MAX, until_ns, code: violation.code(), reason };
         self.news.push_back(News::Ended(EndReason::Violated(violation)));
     }
 

@@ -8,7 +8,7 @@ use crate::SECOND;
 use crate::codec::{low, wide};
 use crate::connection::{Connection, State};
 use crate::frame::{Frame, STREAM_HEAD_BYTES, put_stream_head};
-use crate::packet::{TAG_BYTES, emit_data_header};
+use crate::packet::{DATA_HEADER_BYTES, TAG_BYTES, emit_data_header};
 use crate::recovery::{Carried, Sent};
 
 /// Fewer bytes of a stream than this are not put into what is left of a datagram.
@@ -70,9 +70,24 @@ impl Connection {
             Frame::Ping.put(out);
             draft.asks = true;
         }
+        if out.len() == draft.begin + DATA_HEADER_BYTES {
+            // What the streams had to send has arrived meanwhile.
+            out.truncate(draft.begin);
+            return None;
+        }
         self.probes = self.probes.saturating_sub(1);
         self.finish_draft(now_ns, draft, out);
         Some(self.peer)
+    }
+
+    /// A datagram with this content, whatever it is, as a hostile peer may send it.
+    #[cfg(any(test, feature = "hostile"))]
+    pub(crate) fn forge(&mut self, now_ns: u64, content: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        let draft = self.draft(self.mtu.current(), &mut out);
+        out.extend_from_slice(content);
+        self.finish_draft(now_ns, draft, &mut out);
+        out
     }
 
     /// Returns true if the window and the pacer let a datagram of data go.
@@ -92,8 +107,11 @@ impl Connection {
             return false;
         }
         let by_policy = || {
-            // A quarter more than the window in a round trip, so that pacing does not bound it (RFC 9002, 7.7).
-            let rate = u128::from(window) * u128::from(SECOND) * 5 / 4 / u128::from(self.rtt.smoothed().max(1));
+            let window = self.policy.window_bytes();
+            // A quarter more than the window in a round trip, so that pacing does not bound it (RFC 9002,
+            // section 7.7).
+            let rate =
+                u128::from(window) * u128::from(SECOND) * 5 / 4 / u128::from(self.rtt.smoothed().max(1));
             u64::try_from(rate).unwrap_or(u64::MAX)
         };
         let rate = self.config.rate.or_else(|| self.policy.is_paced().then(by_policy));

@@ -68,7 +68,8 @@ impl Cubic {
     }
 
     fn grow_slowly(&mut self, acked: &Acked<'_>) {
-        let step = if self.start.conservative.is_some() { acked.bytes / CONSERVATIVE_PART } else { acked.bytes };
+        let step =
+            if self.start.conservative.is_some() { acked.bytes / CONSERVATIVE_PART } else { acked.bytes };
         self.window += step;
         if self.start.is_over(acked) {
             self.threshold = self.window;

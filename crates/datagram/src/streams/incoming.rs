@@ -6,8 +6,8 @@ use crate::codec::{narrow, wide};
 use crate::error::Violation;
 use crate::streams::{END_PREFIX, PREFIX_BYTES, message_bytes_max};
 
-/// Maximum number of pieces that are kept out of order. A datagram that brings more is not taken, and counts
-/// as lost.
+/// Number of pieces out of order beyond which a datagram that brings more is not taken, and counts as lost.
+/// One that was taken is kept whole, so there are at most some more.
 const PIECES_MAX: usize = 4096;
 
 /// What a stream has for its owner.
@@ -89,7 +89,7 @@ impl Inbound {
         if let Some((before, piece)) = self.pieces.range(..=offset).next_back() {
             start = start.max(before + wide(piece.len()));
         }
-        while start < end && self.pieces.len() < PIECES_MAX {
+        while start < end {
             let after = self.pieces.range(start..).next().map(|(after, piece)| (*after, wide(piece.len())));
             let stop = after.map_or(end, |(after, _)| after.min(end));
             if start < stop {
@@ -205,6 +205,26 @@ mod tests {
             }
             prop_assert_eq!(inbound.receive(), Some(Incoming::End));
         }
+    }
+
+    /// What was acknowledged is never sent again, so nothing of it may be dropped.
+    #[test]
+    fn what_was_taken_is_kept_whole_however_many_pieces_there_are() {
+        let message: Vec<u8> = (0..9000u32).map(|at| u8::try_from(at % 251).unwrap()).collect();
+        let stream = [9000u32.to_le_bytes().as_slice(), &message].concat();
+        let mut inbound = Inbound::new(1 << 20);
+        let mut at = 5;
+        while inbound.has_room(wide(at)) {
+            inbound.handle_bytes(wide(at), &stream[at..=at]).unwrap();
+            at += 2;
+        }
+        assert_eq!(inbound.pieces.len(), PIECES_MAX);
+        assert!(inbound.has_room(0));
+        inbound.handle_bytes(1, &stream[1..]).unwrap();
+        assert_eq!(inbound.receive(), None);
+        inbound.handle_bytes(0, &stream[..1]).unwrap();
+        assert_eq!(inbound.receive(), Some(Incoming::Message(message)));
+        assert!(inbound.pieces.is_empty());
     }
 
     #[test]

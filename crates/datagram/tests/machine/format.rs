@@ -3,10 +3,12 @@
 //! `BRAID_GOLDEN=anew` writes the golden bytes anew, after a change of the format that its document has.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use braid_datagram::format::*;
-use braid_datagram::{Accept, Ack, Config, Endpoint, Frame, Open, Packet, Refused, Secret, Settings, decode_frames};
+use braid_datagram::{
+    Accept, Ack, Config, Endpoint, Frame, Open, Packet, Refused, Secret, Settings, decode_frames,
+};
 
 const SETTINGS: Settings = Settings { streams: 4, datagram_bytes_max: 8972, window_bytes: 4 << 20 };
 
@@ -70,7 +72,8 @@ fn conversation() -> Vec<(&'static str, Vec<u8>)> {
     let config = Config { settings: SETTINGS, policy: "credit".parse().unwrap(), ..Config::default() };
     let mut ends = [(false, [1; 32]), (true, [2; 32])]
         .map(|(accepts, seed)| Endpoint::new(config.clone(), accepts, seed));
-    let addresses: [SocketAddr; 2] = ["10.0.0.1:1000", "10.0.0.2:7401"].map(|address| address.parse().unwrap());
+    let addresses: [SocketAddr; 2] =
+        ["10.0.0.1:1000", "10.0.0.2:7401"].map(|address| address.parse().unwrap());
     let id = ends[0].open(1, addresses[1], b"identity", Secret::new([9; 32]));
     let mut sent = Vec::new();
     for step in 0..7 {
@@ -110,6 +113,11 @@ fn dump(bytes: &[u8]) -> String {
     text
 }
 
+#[expect(clippy::disallowed_methods, reason = "golden bytes are files; only this test writes them")]
+fn write(path: &Path, text: &str) {
+    std::fs::write(path, text).unwrap();
+}
+
 #[test]
 fn the_bytes_are_the_golden_ones() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
@@ -117,7 +125,7 @@ fn the_bytes_are_the_golden_ones() {
         let path = folder.join(format!("{name}.txt"));
         if std::env::var_os("BRAID_GOLDEN").is_some_and(|how| how == "anew") {
             std::fs::create_dir_all(&folder).unwrap();
-            std::fs::write(&path, dump(&bytes)).unwrap();
+            write(&path, &dump(&bytes));
         }
         let golden = std::fs::read_to_string(&path).unwrap_or_default();
         assert_eq!(dump(&bytes), golden, "{name}: the format has changed; its document and version, too?");
@@ -170,7 +178,10 @@ fn the_document_has_the_numbers_and_the_example() {
         let all = packets().into_iter().chain(frames());
         let (_, bytes) = all.into_iter().find(|(of, _)| *of == name).unwrap();
         for line in dump(&bytes).lines() {
-            assert!(document.contains(line), "docs/format-datagram.md: the example of {name} lacks \"{line}\"");
+            assert!(
+                document.contains(line),
+                "docs/format-datagram.md: the example of {name} lacks \"{line}\""
+            );
         }
     }
 }

@@ -32,7 +32,12 @@ fn share(config: &Config, path: Path, receiver_window: Option<u64>) -> f64 {
             }
         }
         world.run_for(MILLISECOND);
-        bytes += world.received[ACCEPTOR].remove(&0).into_iter().flatten().map(|message| message.len()).sum::<usize>();
+        bytes += world.received[ACCEPTOR]
+            .remove(&0)
+            .into_iter()
+            .flatten()
+            .map(|message| message.len())
+            .sum::<usize>();
     }
     bytes as f64 / (seconds * rate) as f64
 }

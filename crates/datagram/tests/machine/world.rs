@@ -139,8 +139,11 @@ impl World {
                 }
             }
             self.ends.iter_mut().for_each(|end| end.handle_timeout(self.now_ns));
-            while let Some((_, datagram)) =
-                self.flying.first_entry().filter(|entry| entry.key().0 <= self.now_ns).map(|entry| entry.remove_entry())
+            while let Some((_, datagram)) = self
+                .flying
+                .first_entry()
+                .filter(|entry| entry.key().0 <= self.now_ns)
+                .map(|entry| entry.remove_entry())
             {
                 self.deliver(datagram);
             }
