@@ -95,7 +95,7 @@ impl World {
                 }
             }
             7 => {
-                if let Some((_, bytes)) = self.flying.front_mut() {
+                if let Some((_, bytes)) = self.flying.front_mut().filter(|(_, bytes)| !bytes.is_empty()) {
                     let at = usize::from(a) * usize::from(b) % bytes.len();
                     bytes[at] ^= 1 << (b & 7);
                 }
