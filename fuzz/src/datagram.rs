@@ -61,7 +61,8 @@ struct World {
 pub fn datagram_events(bytes: &[u8]) {
     let mut input = bytes.iter().copied().take(4096);
     let mut next = move || input.next();
-    let (Some(first), Some(second)) = (next(), next()) else { return };
+    let Some(first) = next() else { return };
+    let Some(second) = next() else { return };
     let ends = [Endpoint::new(config(first), false, [1; 32]), Endpoint::new(config(second), true, [2; 32])];
     let mut world = World {
         now_ns: 0,
@@ -74,7 +75,8 @@ pub fn datagram_events(bytes: &[u8]) {
     world.ids[0] = Some(world.ends[0].open(0, SocketAddr::from(PEERS[1]), b"who", Secret::new([1; 32])));
     while let Some(event) = next() {
         world.pump();
-        let (Some(a), Some(b)) = (next(), next()) else { break };
+        let Some(a) = next() else { break };
+        let Some(b) = next() else { break };
         world.step(event, a, b, &mut next);
     }
     world.pump();

@@ -3,7 +3,7 @@
 use crate::policy::Kind;
 use crate::{MILLISECOND, SECOND};
 
-/// What one side tells the other in the handshake of what it takes.
+/// That which one side tells the other in the handshake of what it takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     /// Number of streams, from 0 on, that this side takes messages on. A connection has as many as both
@@ -19,9 +19,9 @@ pub struct Settings {
 /// Settings of an endpoint. The defaults suit a local network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// What this side takes.
+    /// That which this side takes.
     pub settings: Settings,
-    /// How much may be in flight, and how losses are repaired.
+    /// The amount that may be in flight, and how losses are repaired.
     pub policy: Kind,
     /// The rate that was admitted for what this side sends, in bytes per second: datagrams are paced by it.
     /// `None`: the policy paces.

@@ -230,7 +230,7 @@ impl Endpoint {
         self.touch(now_ns, id);
     }
 
-    /// What an acceptor says before it accepts.
+    /// That which an acceptor says before it accepts.
     fn handle_answer(&mut self, now_ns: u64, from: SocketAddr, to: u32, packet: &Packet<'_>) {
         let Some(Entry { stage: Stage::Opening(opening), .. }) = self.entries.get_mut(&to) else { return };
         if opening.peer != from {

@@ -69,7 +69,7 @@ pub enum EndReason {
     Violated(Violation),
 }
 
-/// What a proven peer may not do.
+/// That which a proven peer may not do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
     /// The content of a datagram is no sequence of frames.

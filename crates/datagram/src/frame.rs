@@ -21,7 +21,7 @@ pub mod kind {
     pub const PADDING: u8 = 0;
     /// Asks for an acknowledgement.
     pub const PING: u8 = 1;
-    /// Acknowledges datagrams.
+    /// Acknowledges datagrams by number.
     pub const ACK: u8 = 2;
     /// Bytes of a stream.
     pub const STREAM: u8 = 3;
@@ -37,16 +37,16 @@ pub mod kind {
     pub const CLOSE: u8 = 8;
 }
 
-/// A frame.
+/// A frame of any kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame<'a> {
     /// Asks for an acknowledgement.
     Ping,
-    /// Acknowledges datagrams.
+    /// Acknowledges datagrams by number.
     Ack(Ack),
     /// Bytes of a stream.
     Stream {
-        /// The stream.
+        /// The stream that it is about.
         stream: u16,
         /// Position of the first byte in the stream.
         offset: u64,
@@ -55,14 +55,14 @@ pub enum Frame<'a> {
     },
     /// The stream's bytes before this offset may be sent.
     Credit {
-        /// The stream.
+        /// The stream that it is about.
         stream: u16,
         /// One past the last byte.
         limit: u64,
     },
     /// So many bytes may be in flight to the sender of the frame.
     Window {
-        /// The bytes.
+        /// Number of those bytes.
         bytes: u64,
     },
     /// Asks an address for a response.

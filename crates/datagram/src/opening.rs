@@ -39,7 +39,7 @@ pub(crate) struct Opening {
     until_ns: u64,
 }
 
-/// What an opened connection begins with.
+/// That which an opened connection begins with.
 pub(crate) struct Opened {
     pub(crate) peer_id: u32,
     pub(crate) peer_settings: Settings,

@@ -59,7 +59,8 @@ mod tests {
     fn what_is_sent_keeps_to_the_rate() {
         for rate in [50_000, 12_500_000, 1_250_000_000] {
             let mut pacer = Pacer::new(7 * SECOND);
-            let (mut now, mut sent) = (7 * SECOND, 0);
+            let mut now = 7 * SECOND;
+            let mut sent = 0;
             let begin = now;
             while now < begin + SECOND {
                 let at = pacer.ready_at(now, Some(rate), 1400);

@@ -71,7 +71,7 @@ pub enum Packet<'a> {
     Retry {
         /// The opener's number of the connection.
         to: u32,
-        /// What the opener is to show.
+        /// That which the opener is to show.
         cookie: [u8; COOKIE_BYTES],
     },
     /// The acceptor's side of the handshake.
@@ -80,16 +80,16 @@ pub enum Packet<'a> {
     Refused {
         /// The opener's number of the connection.
         to: u32,
-        /// Its reason.
+        /// The reason that it gives.
         why: Refused,
     },
     /// The acceptor's versions.
     Versions {
         /// The opener's number of the connection.
         to: u32,
-        /// The lowest.
+        /// The lowest of them.
         min: u8,
-        /// The highest.
+        /// The highest of them.
         max: u8,
     },
     /// The connection is not known where the Data came to.
@@ -97,7 +97,7 @@ pub enum Packet<'a> {
         /// The number that stood in the Data.
         of: u32,
     },
-    /// Sealed frames.
+    /// Frames, which are sealed.
     Data {
         /// The receiver's number of the connection.
         to: u32,
@@ -111,7 +111,7 @@ pub enum Packet<'a> {
 pub struct Open<'a> {
     /// The opener's number of the connection.
     pub from: u32,
-    /// What the opener takes.
+    /// That which the opener takes.
     pub settings: Settings,
     /// Drawn by the opener.
     pub nonce: [u8; 32],
@@ -130,7 +130,7 @@ pub struct Accept {
     pub to: u32,
     /// The acceptor's number of the connection.
     pub from: u32,
-    /// What the acceptor takes.
+    /// That which the acceptor takes.
     pub settings: Settings,
     /// Drawn by the acceptor.
     pub nonce: [u8; 32],
@@ -286,7 +286,9 @@ fn parse_open(bytes: &[u8]) -> Option<Packet<'_>> {
         return Some(Packet::OpenOfOtherVersion { from });
     }
     let settings = take_settings(&mut input)?;
-    let (nonce, cookie, proof) = (input.array()?, input.array()?, input.array()?);
+    let nonce = input.array()?;
+    let cookie = input.array()?;
+    let proof = input.array()?;
     if identity_bytes > IDENTITY_BYTES_MAX {
         return None;
     }

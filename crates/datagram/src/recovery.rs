@@ -18,7 +18,7 @@ use crate::{MICROSECOND, SECOND};
 /// The longest timeout, however often it has doubled.
 const TIMEOUT_NS_MAX: u64 = SECOND;
 
-/// What a datagram carried that must arrive.
+/// That which a datagram carried that must arrive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Carried {
     Bytes(StreamId, Range<u64>),
@@ -53,7 +53,7 @@ pub(crate) struct Recovery {
     timeouts: u32,
 }
 
-/// What an acknowledgement came to.
+/// That which an acknowledgement came to.
 #[derive(Debug, Default)]
 pub(crate) struct AckOutcome {
     pub(crate) acked: Vec<Sent>,

@@ -69,7 +69,7 @@ struct Inner {
     is_listening: bool,
 }
 
-/// What the owner of a connection waits for.
+/// That which the owner of a connection waits for.
 #[derive(Default)]
 struct Lane {
     is_open: bool,

@@ -157,7 +157,7 @@ impl Connection {
         Ok(())
     }
 
-    /// What a datagram carried has arrived.
+    /// That which a datagram carried has arrived.
     fn handle_arrived(&mut self, sent: &Sent) {
         for carried in &sent.carried {
             match carried {

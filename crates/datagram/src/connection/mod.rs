@@ -43,7 +43,7 @@ pub(crate) enum News {
     Ended(EndReason),
 }
 
-/// A connection.
+/// A connection that is open or ending.
 #[derive(Debug)]
 pub(crate) struct Connection {
     side: Side,
@@ -64,7 +64,7 @@ pub(crate) struct Connection {
     peer_window_bytes: u32,
     /// Streams that may have bytes to send, in the order of their turns.
     turns: VecDeque<StreamId>,
-    /// What the peer lets be in flight; it has said nothing at first.
+    /// That which the peer lets be in flight; it has said nothing at first.
     peer_window: Option<u64>,
     control: Control,
     /// Datagrams that may go out whatever the window is, as nothing has arrived for long.
@@ -85,7 +85,7 @@ pub(crate) struct Connection {
     news: VecDeque<News>,
 }
 
-/// What is to be sent beside streams.
+/// That which is to be sent beside streams.
 #[derive(Debug, Default)]
 struct Control {
     ping: bool,
@@ -274,7 +274,7 @@ impl Connection {
         }
     }
 
-    /// What this side sends is paced by this rate from now on, in bytes per second.
+    /// That which this side sends is paced by this rate from now on, in bytes per second.
     pub(crate) fn set_rate(&mut self, rate: Option<u64>) {
         self.config.rate = rate;
     }
@@ -303,7 +303,8 @@ impl Connection {
         if let State::Finishing { code, reason, .. } = &mut self.state
             && is_done
         {
-            let (code, reason) = (*code, std::mem::take(reason));
+            let code = *code;
+            let reason = std::mem::take(reason);
             let until_ns = now_ns + 3 * self.rtt.timeout();
             self.state = State::Closing { close: true, left: CLOSES_MAX, until_ns, code, reason };
             self.news.push_back(News::Ended(EndReason::Closed));

@@ -213,7 +213,9 @@ impl Connection {
     fn transmit_challenge(&mut self, now_ns: u64, out: &mut Vec<u8>) -> Option<SocketAddr> {
         let path = self.path.as_mut().filter(|path| path.send)?;
         path.send = false;
-        let (address, challenge, allowed) = (path.address, path.challenge, path.allowed);
+        let address = path.address;
+        let challenge = path.challenge;
+        let allowed = path.allowed;
         let draft = self.draft(self.mtu.current(), out);
         Frame::Challenge(challenge).put(out);
         if out.len() - draft.begin + TAG_BYTES > allowed {
@@ -233,7 +235,8 @@ impl Connection {
         }
         *left -= 1;
         // What is acknowledged here need not be sent again by the peer, which learns the end from it too.
-        let (code, reason) = (*code, reason.clone());
+        let code = *code;
+        let reason = reason.clone();
         if let Some(ack) = self.acks.next(now_ns) {
             ack.put(draft.room / 2, out);
         }

@@ -19,7 +19,7 @@ const GROWTH_NS_MAX: u64 = 16 * MILLISECOND;
 const CONSERVATIVE_PART: u64 = 4;
 const CONSERVATIVE_ROUNDS: u32 = 5;
 
-/// The window.
+/// The window of CUBIC.
 #[derive(Debug)]
 pub(crate) struct Cubic {
     window: u64,

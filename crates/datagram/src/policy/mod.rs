@@ -30,9 +30,9 @@ pub enum Kind {
     GoBackN,
     /// Selective repeat under Reno's window.
     SelectiveRepeat,
-    /// What the receiver says.
+    /// That which the receiver says.
     Credit,
-    /// CUBIC.
+    /// CUBIC, as RFC 9438 has it.
     Cubic,
 }
 

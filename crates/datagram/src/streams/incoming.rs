@@ -10,7 +10,7 @@ use crate::streams::{END_PREFIX, PREFIX_BYTES, message_bytes_max};
 /// One that was taken is kept whole, so there are at most some more.
 const PIECES_MAX: usize = 4096;
 
-/// What a stream has for its owner.
+/// That which a stream has for its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Incoming {
     /// The next message.
@@ -207,7 +207,7 @@ mod tests {
         }
     }
 
-    /// What was acknowledged is never sent again, so nothing of it may be dropped.
+    /// That which was acknowledged is never sent again, so nothing of it may be dropped.
     #[test]
     fn what_was_taken_is_kept_whole_however_many_pieces_there_are() {
         let message: Vec<u8> = (0..9000u32).map(|at| u8::try_from(at % 251).unwrap()).collect();

@@ -4,7 +4,7 @@ use braid_datagram::{Config, SendError, Settings};
 
 use crate::world::{ACCEPTOR, MILLISECOND, OPENER, Path, SECOND, World};
 
-/// 100 Mbit/s.
+/// 100 Mbit/s, in bytes per second.
 const RATE: u64 = 12_500_000;
 
 fn config(policy: &str) -> Config {
@@ -20,7 +20,8 @@ fn share(config: &Config, path: Path, receiver_window: Option<u64>) -> f64 {
     if let Some(bytes) = receiver_window {
         world.ends[ACCEPTOR].set_window(world.id(ACCEPTOR), bytes);
     }
-    let (begin_ns, seconds) = (world.now_ns, 4);
+    let begin_ns = world.now_ns;
+    let seconds = 4;
     let mut bytes = 0;
     while world.now_ns < begin_ns + seconds * SECOND {
         let id = world.id(OPENER);

@@ -12,7 +12,7 @@ pub(crate) const IDENTITY: &[u8] = b"client 1";
 pub(crate) const OPENER: usize = 0;
 pub(crate) const ACCEPTOR: usize = 1;
 
-/// What a path does to datagrams. The chances are of a thousand.
+/// That which a path does to datagrams. The chances are of a thousand.
 #[derive(Debug, Clone)]
 pub(crate) struct Path {
     pub(crate) lost: u64,
@@ -57,7 +57,7 @@ pub(crate) struct World {
     /// The connection at each end.
     pub(crate) ids: [Option<ConnectionId>; 2],
     pub(crate) events: [VecDeque<Event>; 2],
-    /// What each end has received, by stream.
+    /// That which each end has received, by stream.
     pub(crate) received: [BTreeMap<u16, Vec<Vec<u8>>>; 2],
     /// The streams that each end has seen the end of.
     pub(crate) finished: [Vec<u16>; 2],

@@ -18,7 +18,7 @@ const STREAM: u16 = 0;
 #[derive(Debug)]
 pub(crate) struct DatagramRead {
     held: Arc<Held>,
-    /// What is left of the last message.
+    /// That which is left of the last message.
     left: Bytes,
 }
 

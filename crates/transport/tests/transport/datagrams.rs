@@ -32,7 +32,8 @@ struct Pair {
 
 async fn pair(listener: &Listener) -> Pair {
     let (asker, server) = tokio::join!(connect(listener, 7), listener.accept());
-    let (asker, server) = (asker.unwrap(), server.unwrap());
+    let asker = asker.unwrap();
+    let server = server.unwrap();
     assert!(server.is_local() && server.link().is_none());
     Pair { asker: asker.into_halves(), server: server.into_halves() }
 }
