@@ -59,6 +59,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
                 messages(&head, "drive-request", DriveRequest::KINDS).into_iter().chain(plain).collect(),
             )
         }
+        "datagram" | "datagram_events" => crate::datagram::seeds(target),
         "drive_reply" => with_kinds(messages(&[3; 20], "drive-reply", DriveReply::KINDS)),
         "control_request" => with_kinds(messages(&[3; 32], "control-request", ControlRequest::KINDS)),
         "control_reply" => {

@@ -23,6 +23,9 @@ use braid_wire::token::Token;
 use braid_wire::{Reason, Refusal, Wire, checksum};
 
 pub mod corpus;
+mod datagram;
+
+pub use datagram::{datagram, datagram_events};
 
 /// A target's name and its function.
 pub type Target = (&'static str, fn(&[u8]));
@@ -40,6 +43,8 @@ pub const TARGETS: &[Target] = &[
     ("store_record", store_record),
     ("superblock", superblock),
     ("checkpoint", checkpoint),
+    ("datagram", datagram),
+    ("datagram_events", datagram_events),
 ];
 
 /// A frame's header and body, as they come and with the header's checksum made right.

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
+use braid_datagram::Config;
 use braid_layout::{ClusterId, DriveId};
-use braid_wire::Addresses;
 use braid_wire::addresses::IN_TLS;
 use braid_wire::capability::Protection;
 use braid_wire::control::Grant;
@@ -19,11 +19,13 @@ use braid_wire::data::{Address, DriveReply, DriveRequest, GetAttributes, Hello, 
 use braid_wire::frame::FrameHeader;
 use braid_wire::seal::{self, Asked, ReplyError};
 use braid_wire::token;
+use braid_wire::{Addresses, Wire};
 use bytes::BufMut;
 use tokio::time::timeout;
 
 use crate::bodies::STRANGER_BODY_BYTES_MAX;
 use crate::credit::{Credit, Credits};
+use crate::datagrams::capability_secret;
 use crate::error::{Result, TransportError};
 use crate::hello::{self, Wanted};
 use crate::host::is_simulated;
@@ -66,6 +68,13 @@ impl From<ClusterId> for Home {
     fn from(cluster: ClusterId) -> Home {
         Home { cluster, pin: None }
     }
+}
+
+/// Tells whether a session is in TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum InTls {
+    Yes,
+    No,
 }
 
 /// A session with one drive, whose identity was checked. A reply that is not authentic ends it. After any
@@ -158,15 +167,44 @@ impl DriveSession {
         let home = home.into();
         let plain = address.strip_prefix(IN_TLS);
         let stream = Stream::connect(plain.unwrap_or(address), limits).await?.named(address);
+        let is_in_tls = if plain.is_some() { InTls::Yes } else { InTls::No };
+        DriveSession::begin(stream, is_in_tls, expect, home, limits).await
+    }
+
+    /// Connects to `address` by datagrams, and checks that drive `expect` of the cluster answers there. The
+    /// capability of `grant` proves the asker; requests may be under any.
+    pub async fn connect_by_datagrams(
+        address: &str,
+        expect: DriveId,
+        home: impl Into<Home>,
+        limits: &Limits,
+        grant: &Grant,
+        config: Config,
+    ) -> Result<DriveSession> {
+        let identity = grant.capability.to_bytes();
+        let secret = capability_secret(&grant.private);
+        let stream = Stream::connect_by_datagrams(address, limits, config, &identity, secret).await?;
+        DriveSession::begin(stream, InTls::No, expect, home.into(), limits).await
+    }
+
+    /// Begins the session on a connection.
+    async fn begin(
+        stream: Stream,
+        is_in_tls: InTls,
+        expect: DriveId,
+        home: Home,
+        limits: &Limits,
+    ) -> Result<DriveSession> {
         let link = stream.link();
+        let address = stream.address().to_owned();
         let (mut sender, mut receiver) = stream.into_halves();
         let wanted = Wanted::Cluster(home.cluster);
         let hello = hello::take(&mut receiver, PeerRole::Drive, wanted, Some(expect), limits).await?;
         let mut binding = hello.binding();
         let mut is_private = is_simulated();
-        if plain.is_some() {
+        if is_in_tls == InTls::Yes {
             let refused =
-                |what: &str| TransportError::Tls { address: address.to_owned(), what: what.to_owned() };
+                |what: &str| TransportError::Tls { address: address.clone(), what: what.to_owned() };
             let pin = home.pin.ok_or_else(|| refused("the pin of the cluster's CA is not known here"))?;
             if hello.features & Hello::TLS == 0 {
                 return Err(refused("the drive has no certificate yet: it asks the manager for one"));

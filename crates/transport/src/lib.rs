@@ -19,7 +19,7 @@
 //! The crate refuses to know what requests mean, which of them may be sent again, and which rights a peer
 //! has.
 //!
-//! [`Stream`] is the only type that knows TCP: other transports (datagrams) would take its place. A session
+//! [`Stream`] is over TCP or over datagrams, and nothing above it knows which. A session
 //! with the manager is in TLS ([`Secured`]), whose certificates [`Authority`] makes.
 
 mod allowance;
@@ -28,6 +28,7 @@ mod bodies;
 mod control_peer;
 mod control_session;
 mod credit;
+mod datagrams;
 mod descriptors;
 mod drive_session;
 mod error;
@@ -53,6 +54,7 @@ pub use bodies::STRANGER_BODY_BYTES_MAX;
 pub use control_peer::{Asked, ControlPeer};
 pub use control_session::{ControlSession, Credentials, KnownCluster};
 pub use credit::{Credit, Credits, Turn};
+pub use datagrams::{SecretOf, capability_secret, session_config};
 pub use descriptors::raise_descriptors;
 pub use drive_session::{Answer, Answers, Asker, DriveSession, Home, NEXT_RAIL};
 pub use error::{Mismatch, PinText, Result, TransportError};

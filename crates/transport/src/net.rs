@@ -1,4 +1,5 @@
-//! Sockets: TCP, TLS over it ([`crate::tls`]), or those of a simulated host ([`crate::host`]).
+//! Sockets: TCP, TLS over it ([`crate::tls`]), datagrams ([`crate::datagrams`]), or those of a simulated host
+//! ([`crate::host`]).
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,6 +12,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsStream;
 
+use crate::datagrams::{DatagramListener, DatagramRead, DatagramStream, DatagramWrite};
 #[cfg(feature = "simulated")]
 use crate::host::simulated;
 
@@ -18,6 +20,7 @@ use crate::host::simulated;
 #[derive(Debug)]
 pub(crate) enum Listening {
     Tcp(TcpListener),
+    Datagrams(DatagramListener),
     #[cfg(feature = "simulated")]
     Simulated(Box<dyn simulated::Listener>),
 }
@@ -25,6 +28,7 @@ pub(crate) enum Listening {
 #[derive(Debug)]
 pub(crate) enum Socket {
     Tcp(TcpStream),
+    Datagrams(DatagramStream),
     #[cfg(feature = "simulated")]
     Simulated(simulated::Socket),
 }
@@ -34,6 +38,7 @@ pub(crate) enum Socket {
 pub(crate) enum ReadHalf {
     Tcp(OwnedReadHalf),
     Tls(tokio::io::ReadHalf<Box<TlsStream<TcpStream>>>),
+    Datagrams(DatagramRead),
     #[cfg(feature = "simulated")]
     Simulated(Box<dyn simulated::Read>),
 }
@@ -43,6 +48,7 @@ pub(crate) enum ReadHalf {
 pub(crate) enum WriteHalf {
     Tcp(OwnedWriteHalf),
     Tls(tokio::io::WriteHalf<Box<TlsStream<TcpStream>>>),
+    Datagrams(DatagramWrite),
     #[cfg(feature = "simulated")]
     Simulated(Box<dyn simulated::Write>),
 }
@@ -53,6 +59,7 @@ macro_rules! of_either {
         match $half {
             $kind::Tcp($inner) => $done,
             $kind::Tls($inner) => $done,
+            $kind::Datagrams($inner) => $done,
             #[cfg(feature = "simulated")]
             $kind::Simulated($inner) => $done,
         }
@@ -71,6 +78,7 @@ impl Listening {
     pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
         match self {
             Listening::Tcp(listener) => listener.local_addr(),
+            Listening::Datagrams(listener) => Ok(listener.local()),
             #[cfg(feature = "simulated")]
             Listening::Simulated(listener) => Ok(listener.address()),
         }
@@ -81,6 +89,7 @@ impl Listening {
     pub(crate) fn set_receive_buffer(&self, bytes: usize) -> io::Result<()> {
         match self {
             Listening::Tcp(listener) => SockRef::from(listener).set_recv_buffer_size(bytes),
+            Listening::Datagrams(_) => Ok(()),
             #[cfg(feature = "simulated")]
             Listening::Simulated(_) => Ok(()),
         }
@@ -91,6 +100,10 @@ impl Listening {
             Listening::Tcp(listener) => {
                 listener.poll_accept(context).map_ok(|(stream, peer)| (Socket::Tcp(stream), peer))
             }
+            Listening::Datagrams(listener) => listener.poll_accept(context).map(|stream| {
+                let peer = stream.peer();
+                Ok((Socket::Datagrams(stream), peer))
+            }),
             #[cfg(feature = "simulated")]
             Listening::Simulated(listener) => listener.poll_accept(context).map_ok(|socket| {
                 let peer = socket.peer;
@@ -112,6 +125,7 @@ impl Socket {
     pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
         match self {
             Socket::Tcp(stream) => stream.local_addr(),
+            Socket::Datagrams(stream) => Ok(stream.local()),
             #[cfg(feature = "simulated")]
             Socket::Simulated(socket) => Ok(socket.local),
         }
@@ -120,15 +134,17 @@ impl Socket {
     pub(crate) fn peer_addr(&self) -> io::Result<SocketAddr> {
         match self {
             Socket::Tcp(stream) => stream.peer_addr(),
+            Socket::Datagrams(stream) => Ok(stream.peer()),
             #[cfg(feature = "simulated")]
             Socket::Simulated(socket) => Ok(socket.peer),
         }
     }
 
-    /// The system's socket, to set its options; `None` if simulated.
+    /// The system's socket, to set its options; `None` if simulated, or of datagrams.
     pub(crate) fn as_tcp(&self) -> Option<&TcpStream> {
         match self {
             Socket::Tcp(stream) => Some(stream),
+            Socket::Datagrams(_) => None,
             #[cfg(feature = "simulated")]
             Socket::Simulated(_) => None,
         }
@@ -140,6 +156,10 @@ impl Socket {
                 let (read, write) = stream.into_split();
                 (ReadHalf::Tcp(read), WriteHalf::Tcp(write))
             }
+            Socket::Datagrams(stream) => {
+                let (read, write) = stream.into_split();
+                (ReadHalf::Datagrams(read), WriteHalf::Datagrams(write))
+            }
             #[cfg(feature = "simulated")]
             Socket::Simulated(socket) => {
                 (ReadHalf::Simulated(socket.read), WriteHalf::Simulated(socket.write))
@@ -149,11 +169,11 @@ impl Socket {
 }
 
 impl ReadHalf {
-    /// The system's socket, to look at it; `None` if simulated, or within TLS.
+    /// The system's socket, to look at it; `None` if simulated, within TLS, or of datagrams.
     pub(crate) fn as_tcp(&self) -> Option<&TcpStream> {
         match self {
             ReadHalf::Tcp(half) => Some(half.as_ref()),
-            ReadHalf::Tls(_) => None,
+            ReadHalf::Tls(_) | ReadHalf::Datagrams(_) => None,
             #[cfg(feature = "simulated")]
             ReadHalf::Simulated(_) => None,
         }
@@ -166,11 +186,11 @@ impl WriteHalf {
         matches!(self, WriteHalf::Tls(_))
     }
 
-    /// The system's socket, for other ways to send; `None` if simulated, or within TLS.
+    /// The system's socket, for other ways to send; `None` if simulated, within TLS, or of datagrams.
     pub(crate) fn as_tcp(&self) -> Option<&TcpStream> {
         match self {
             WriteHalf::Tcp(half) => Some(half.as_ref()),
-            WriteHalf::Tls(_) => None,
+            WriteHalf::Tls(_) | WriteHalf::Datagrams(_) => None,
             #[cfg(feature = "simulated")]
             WriteHalf::Simulated(_) => None,
         }

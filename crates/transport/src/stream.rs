@@ -1,5 +1,5 @@
-//! TCP: listening, accepting, connecting. No other module of Braid knows TCP, except for the kinds of sockets
-//! (`net`).
+//! Listening, accepting, connecting, over TCP or datagrams. No other module of Braid knows TCP, except for
+//! the kinds of sockets (`net`).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use braid_datagram::{Config, Secret};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
@@ -15,6 +16,7 @@ use tracing::{debug, info, warn};
 
 use crate::allowance::Allowance;
 use crate::bodies::Bodies;
+use crate::datagrams::{DatagramListener, DatagramStream, SecretOf};
 use crate::error::{Result, TransportError};
 use crate::hello;
 use crate::limits::Limits;
@@ -74,6 +76,8 @@ pub struct LinkBounds {
 pub struct Listener {
     /// The sockets with their addresses; at least one.
     inner: Vec<(Listening, SocketAddr)>,
+    /// Those of datagrams, if any: at the same addresses.
+    datagrams: Vec<(Listening, SocketAddr)>,
     /// The socket that is asked first for the next connection: each in its turn.
     first: AtomicUsize,
     limits: Limits,
@@ -161,13 +165,41 @@ impl Listener {
             return Err(TransportError::Bind { address: String::new(), source });
         }
         let first = AtomicUsize::new(0);
+        let datagrams = Vec::new();
         let connections = Arc::new(Semaphore::new(capacity.connections.clamp(1, Semaphore::MAX_PERMITS)));
         let strangers = ConnectionSlots::new(capacity.strangers, GivesWay::Anyone);
         let bodies = Bodies::new();
         let full = capacity.full;
         let refused = Seldom::default();
         let greedy = Seldom::each(SHARE_LOGGED);
-        Ok(Listener { inner, first, limits, connections, strangers, bodies, full, link, refused, greedy })
+        Ok(Listener {
+            inner,
+            datagrams,
+            first,
+            limits,
+            connections,
+            strangers,
+            bodies,
+            full,
+            link,
+            refused,
+            greedy,
+        })
+    }
+
+    /// Listens for datagrams too, at the same addresses and ports: for peers that show an identity whose
+    /// secret `secret_of` finds, and prove that they know it.
+    pub fn add_datagrams(&mut self, config: &Config, secret_of: &SecretOf) -> Result<()> {
+        for (_, address) in &self.inner {
+            let failed = |source: io::Error| match source.kind() {
+                io::ErrorKind::AddrInUse => TransportError::InUse { address: format!("{address} (UDP)") },
+                _ => TransportError::Bind { address: format!("{address} (UDP)"), source },
+            };
+            let config = Config { connections: self.connections.available_permits(), ..config.clone() };
+            let listener = DatagramListener::bind(*address, config, Arc::clone(secret_of)).map_err(failed)?;
+            self.datagrams.push((Listening::Datagrams(listener), *address));
+        }
+        Ok(())
     }
 
     /// The first address that the listener listens on.
@@ -184,8 +216,10 @@ impl Listener {
     async fn next(&self) -> (io::Result<(Socket, SocketAddr)>, SocketAddr) {
         std::future::poll_fn(|context| {
             let first = self.first.load(Ordering::Relaxed);
-            for at in (0..self.inner.len()).map(|at| (first + at) % self.inner.len()) {
-                let (socket, address) = &self.inner[at];
+            let all = self.inner.len() + self.datagrams.len();
+            for at in (0..all).map(|at| (first + at) % all) {
+                let mut sockets = self.inner.iter().chain(&self.datagrams);
+                let Some((socket, address)) = sockets.nth(at) else { continue };
                 if let Poll::Ready(accepted) = socket.poll_accept(context) {
                     self.first.store(at + 1, Ordering::Relaxed);
                     return Poll::Ready((accepted, *address));
@@ -265,6 +299,29 @@ impl Stream {
             Ok(Ok(inner)) => inner,
         };
         set_up(&inner).map_err(|source| TransportError::io(address, source))?;
+        Ok(Stream { inner, address: address.to_owned(), limits: *limits, accepted: None })
+    }
+
+    /// Connects to `address` by datagrams, within `limits.connect`. The peer must know the secret of this
+    /// identity.
+    pub async fn connect_by_datagrams(
+        address: &str,
+        limits: &Limits,
+        config: Config,
+        identity: &[u8],
+        secret: Secret,
+    ) -> Result<Stream> {
+        let connecting = DatagramStream::connect(address, config, identity, secret);
+        let inner = match timeout(limits.connect, connecting).await {
+            Err(_) => {
+                return Err(TransportError::Timeout { what: "to connect", address: address.to_owned() });
+            }
+            Ok(Err(source)) if source.kind() == io::ErrorKind::TimedOut => {
+                return Err(TransportError::Timeout { what: "to connect", address: address.to_owned() });
+            }
+            Ok(Err(source)) => return Err(TransportError::Connect { address: address.to_owned(), source }),
+            Ok(Ok(stream)) => Socket::Datagrams(stream),
+        };
         Ok(Stream { inner, address: address.to_owned(), limits: *limits, accepted: None })
     }
 

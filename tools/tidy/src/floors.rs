@@ -5,7 +5,7 @@ use crate::tree::Source;
 /// The crates of each floor, lowest first.
 pub const FLOORS: &[&[&str]] = &[
     &["layout", "draw"],
-    &["plan", "wire", "schedule", "credit", "methods"],
+    &["plan", "wire", "schedule", "credit", "datagram", "methods"],
     &["store", "transport", "admission", "meta"],
     &["drive", "manager", "client", "sim"],
     &["heal"],

@@ -1,0 +1,247 @@
+//! Datagrams that go.
+
+use std::net::SocketAddr;
+
+use smallvec::SmallVec;
+
+use crate::SECOND;
+use crate::codec::{low, wide};
+use crate::connection::{Connection, State};
+use crate::frame::{Frame, STREAM_HEAD_BYTES, put_stream_head};
+use crate::packet::{DATA_HEADER_BYTES, TAG_BYTES, emit_data_header};
+use crate::recovery::{Carried, Sent};
+
+/// Fewer bytes of a stream than this are not put into what is left of a datagram.
+const PIECE_BYTES_MIN: usize = 64;
+/// Bytes that control frames take at most in one datagram, so that acknowledgements and data fit too.
+const CONTROL_BYTES_MAX: usize = 400;
+
+/// A datagram that is being put together.
+struct Draft {
+    begin: usize,
+    /// Number of bytes that it may have without its tag.
+    room: usize,
+    /// True if the peer is to acknowledge it.
+    asks: bool,
+    carried: SmallVec<[Carried; 2]>,
+}
+
+impl Connection {
+    /// Appends the next datagram to `out`, and returns where it goes.
+    pub(crate) fn poll_transmit(&mut self, now_ns: u64, out: &mut Vec<u8>) -> Option<SocketAddr> {
+        match self.state {
+            State::Over => return None,
+            State::Closing { .. } => return self.transmit_close(now_ns, out),
+            State::Open | State::Finishing { .. } => {}
+        }
+        if std::mem::take(&mut self.control.resend_accept)
+            && let Some(accept) = &self.control.accept
+        {
+            out.extend_from_slice(accept);
+            return Some(self.peer);
+        }
+        if let Some(address) = self.transmit_challenge(now_ns, out) {
+            return Some(address);
+        }
+        let may_send = self.may_send(now_ns);
+        if may_send
+            && self.probes == 0
+            && let Some(bytes) = self.mtu.next_probe(now_ns)
+        {
+            return self.transmit_mtu_probe(now_ns, bytes, out);
+        }
+        let mut draft = self.draft(self.mtu.current(), out);
+        let is_ack_due = self.acks.due_ns().is_some_and(|due| now_ns >= due);
+        let has_data = may_send && !self.turns.is_empty();
+        let has_control = self.has_control();
+        if !(is_ack_due || has_data || has_control || self.probes > 0) {
+            out.truncate(draft.begin);
+            return None;
+        }
+        if let Some(ack) = self.acks.next(now_ns) {
+            ack.put(draft.room / 2, out);
+            self.acks.on_ack_sent();
+        }
+        self.put_control(&mut draft, out);
+        if has_data {
+            self.put_data(&mut draft, out);
+        }
+        if self.probes > 0 && !draft.asks {
+            Frame::Ping.put(out);
+            draft.asks = true;
+        }
+        if out.len() == draft.begin + DATA_HEADER_BYTES {
+            // What the streams had to send has arrived meanwhile.
+            out.truncate(draft.begin);
+            return None;
+        }
+        self.probes = self.probes.saturating_sub(1);
+        self.finish_draft(now_ns, draft, out);
+        Some(self.peer)
+    }
+
+    /// A datagram with this content, whatever it is, as a hostile peer may send it.
+    #[cfg(any(test, feature = "hostile"))]
+    pub(crate) fn forge(&mut self, now_ns: u64, content: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        let draft = self.draft(self.mtu.current(), &mut out);
+        out.extend_from_slice(content);
+        self.finish_draft(now_ns, draft, &mut out);
+        out
+    }
+
+    /// Returns true if the window and the pacer let a datagram of data go.
+    fn may_send(&mut self, now_ns: u64) -> bool {
+        if self.probes > 0 {
+            return true;
+        }
+        if self.turns.is_empty() {
+            // The owner, not the window, bounds what is sent, unless the window is nearly full.
+            self.is_bound &= self.recovery.in_flight() >= self.policy.window_bytes() / 2;
+        }
+        let bytes = u64::from(self.mtu.current());
+        let window = self.policy.window_bytes().min(self.peer_window.unwrap_or(u64::MAX));
+        let in_flight = self.recovery.in_flight();
+        if in_flight > 0 && in_flight + bytes > window {
+            self.is_bound |= !self.turns.is_empty();
+            return false;
+        }
+        let by_policy = || {
+            let window = self.policy.window_bytes();
+            // A quarter more than the window in a round trip, so that pacing does not bound it (RFC 9002,
+            // section 7.7).
+            let rate =
+                u128::from(window) * u128::from(SECOND) * 5 / 4 / u128::from(self.rtt.smoothed().max(1));
+            u64::try_from(rate).unwrap_or(u64::MAX)
+        };
+        let rate = self.config.rate.or_else(|| self.policy.is_paced().then(by_policy));
+        let at = self.pacer.ready_at(now_ns, rate, bytes);
+        self.paced_ns = (at > now_ns && !self.turns.is_empty()).then_some(at);
+        at <= now_ns
+    }
+
+    fn draft(&self, bytes: u16, out: &mut Vec<u8>) -> Draft {
+        let begin = out.len();
+        let number = low(self.recovery.next_number());
+        emit_data_header(self.peer_id, number, out);
+        Draft { begin, room: usize::from(bytes) - TAG_BYTES, asks: false, carried: SmallVec::new() }
+    }
+
+    /// Seals the datagram, which is the last part of `out`.
+    fn finish_draft(&mut self, now_ns: u64, draft: Draft, out: &mut Vec<u8>) {
+        let number = self.recovery.next_number();
+        self.keys.seal(number, draft.begin, out);
+        let bytes = wide(out.len() - draft.begin);
+        let sent = Sent { number, sent_ns: now_ns, bytes, carried: draft.carried };
+        // A probe of the path's length does not count as in flight: that it is lost says nothing.
+        let sent = draft.asks.then_some(if sent.is_probe() { Sent { bytes: 0, ..sent } } else { sent });
+        if sent.is_some() {
+            if self.recovery.in_flight() == 0 && self.recovery.timeouts() == 0 {
+                self.progress_ns = now_ns;
+            }
+            self.pacer.on_sent(bytes);
+        }
+        self.recovery.on_sent(sent);
+    }
+
+    fn has_control(&self) -> bool {
+        let control = &self.control;
+        control.ping
+            || !control.credits.is_empty()
+            || control.response.is_some()
+            || control.window.is_some_and(|(_, tell)| tell)
+    }
+
+    fn put_control(&mut self, draft: &mut Draft, out: &mut Vec<u8>) {
+        let begin = out.len();
+        let control = &mut self.control;
+        if let Some(response) = control.response.take() {
+            Frame::Response(response).put(out);
+        }
+        if let Some((bytes, tell)) = &mut control.window
+            && std::mem::take(tell)
+        {
+            Frame::Window { bytes: *bytes }.put(out);
+            draft.carried.push(Carried::Window);
+        }
+        while out.len() - begin < CONTROL_BYTES_MAX
+            && let Some(stream) = control.credits.pop_first()
+        {
+            let limit = self.inbound[usize::from(stream)].tell_credit();
+            Frame::Credit { stream, limit }.put(out);
+            draft.carried.push(Carried::Credit(stream));
+        }
+        if std::mem::take(&mut control.ping) {
+            Frame::Ping.put(out);
+        }
+        draft.asks |= out.len() > begin;
+    }
+
+    /// Fills the datagram with bytes of streams, which take turns.
+    fn put_data(&mut self, draft: &mut Draft, out: &mut Vec<u8>) {
+        for _ in 0..self.turns.len() {
+            let left = (draft.begin + draft.room).saturating_sub(out.len() + STREAM_HEAD_BYTES);
+            if left < PIECE_BYTES_MIN {
+                return;
+            }
+            let Some(stream) = self.turns.pop_front() else { return };
+            let outbound = &mut self.outbound[usize::from(stream)];
+            if let Some(range) = outbound.next(left) {
+                let length = u16::try_from(range.end - range.start).expect("a datagram is below 64 KiB");
+                put_stream_head(stream, range.start, length, out);
+                outbound.copy(&range, out);
+                draft.carried.push(Carried::Bytes(stream, range));
+                draft.asks = true;
+            }
+            self.take_turn(stream);
+        }
+    }
+
+    /// A datagram of this length that carries nothing else.
+    fn transmit_mtu_probe(&mut self, now_ns: u64, bytes: u16, out: &mut Vec<u8>) -> Option<SocketAddr> {
+        let mut draft = self.draft(bytes, out);
+        Frame::Ping.put(out);
+        out.resize(draft.begin + draft.room, crate::frame::kind::PADDING);
+        draft.asks = true;
+        draft.carried.push(Carried::MtuProbe(bytes));
+        self.mtu.on_probe_sent(bytes);
+        self.finish_draft(now_ns, draft, out);
+        Some(self.peer)
+    }
+
+    /// A challenge to an address that is not proved, no longer than what came from there.
+    fn transmit_challenge(&mut self, now_ns: u64, out: &mut Vec<u8>) -> Option<SocketAddr> {
+        let path = self.path.as_mut().filter(|path| path.send)?;
+        path.send = false;
+        let address = path.address;
+        let challenge = path.challenge;
+        let allowed = path.allowed;
+        let draft = self.draft(self.mtu.current(), out);
+        Frame::Challenge(challenge).put(out);
+        if out.len() - draft.begin + TAG_BYTES > allowed {
+            out.truncate(draft.begin);
+            return None;
+        }
+        self.finish_draft(now_ns, draft, out);
+        Some(address)
+    }
+
+    fn transmit_close(&mut self, now_ns: u64, out: &mut Vec<u8>) -> Option<SocketAddr> {
+        let draft = self.draft(self.mtu.current(), out);
+        let State::Closing { close, left, code, reason, .. } = &mut self.state else { return None };
+        if !std::mem::take(close) || *left == 0 {
+            out.truncate(draft.begin);
+            return None;
+        }
+        *left -= 1;
+        // What is acknowledged here need not be sent again by the peer, which learns the end from it too.
+        let code = *code;
+        let reason = reason.clone();
+        if let Some(ack) = self.acks.next(now_ns) {
+            ack.put(draft.room / 2, out);
+        }
+        Frame::Close { code, reason: reason.as_bytes() }.put(out);
+        self.finish_draft(now_ns, draft, out);
+        Some(self.peer)
+    }
+}

@@ -1,0 +1,663 @@
+//! All connections of one socket.
+//!
+//! An acceptor keeps nothing of an opener before the opener has shown, by a cookie, that it is at its
+//! address, and by a proof over the cookie, that it knows the secret of its identity. A connection that is
+//! over is remembered until its cookie is, so that its Open, recorded, does not begin another.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::net::SocketAddr;
+
+use aws_lc_rs::hmac;
+use bytes::Bytes;
+
+use crate::config::Config;
+use crate::connection::{Connection, News};
+use crate::cookie::{COOKIE_NS, Cookies};
+use crate::error::{EndReason, SendError};
+use crate::keys::{Keys, Secret, Side, derive, mac, proofs_match};
+use crate::opening::{Opened, Opening, accept_proof, base_key, open_proof};
+use crate::packet::{Accept, IDENTITY_BYTES_MAX, Open, Packet, Refused, VERSION};
+use crate::streams::{Incoming, StreamId};
+
+/// Answers of the handshake that wait to be sent; more are dropped.
+const REPLIES_MAX: usize = 64;
+/// Datagrams of one connection that go before another's.
+const TURN_DATAGRAMS: u32 = 64;
+/// Connections that are over, for each that may be open, which are remembered.
+const GONE_PER_CONNECTION: usize = 4;
+
+/// Number of a connection of an endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(u32);
+
+/// News of a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// The connection that this side opens is open.
+    Opened(ConnectionId),
+    /// A peer has opened a connection, and has proved that it knows the secret of this identity.
+    Accepted(ConnectionId, Vec<u8>),
+    /// A message has come, or the stream's end.
+    Readable(ConnectionId, StreamId),
+    /// A stream that refused a message has room again.
+    Writable(ConnectionId, StreamId),
+    /// The connection is at its end. What has arrived can still be received, until it is released.
+    Ended(ConnectionId, EndReason),
+}
+
+/// All connections of one socket, to which this side accepts others and of which it opens some.
+pub struct Endpoint {
+    config: Config,
+    accepts: bool,
+    random: hmac::Key,
+    drawn: u64,
+    cookies: Cookies,
+    entries: BTreeMap<u32, Entry>,
+    /// The connections of openers, by their address and number.
+    openers: BTreeMap<(SocketAddr, u32), u32>,
+    gone: usize,
+    deadlines: BTreeSet<(u64, u32)>,
+    /// Connections that may have datagrams to send, in the order of their turns.
+    ready: VecDeque<u32>,
+    /// Datagrams of the present turn.
+    turn: u32,
+    replies: VecDeque<(SocketAddr, Vec<u8>)>,
+    events: VecDeque<Event>,
+}
+
+struct Entry {
+    stage: Stage,
+    deadline: Option<u64>,
+    is_ready: bool,
+    /// True once the owner wants to hear no more of it.
+    is_released: bool,
+    /// The opener's address and number, at an acceptor.
+    opener: Option<(SocketAddr, u32)>,
+}
+
+enum Stage {
+    Opening(Box<Opening>),
+    Open(Box<Connection>),
+    /// Over; remembered until its deadline.
+    Gone,
+}
+
+impl fmt::Display for ConnectionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}", self.0)
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint").field("connections", &self.entries.len()).finish_non_exhaustive()
+    }
+}
+
+impl Endpoint {
+    /// An endpoint that opens connections, and accepts those of others if `accepts`. The seed must be random:
+    /// all that is drawn follows from it.
+    pub fn new(config: Config, accepts: bool, seed: [u8; 32]) -> Endpoint {
+        let random = hmac::Key::new(hmac::HMAC_SHA256, &seed);
+        Endpoint {
+            config,
+            accepts,
+            cookies: Cookies::new(derive(&random, "braid datagram cookies 1", &[])),
+            random,
+            drawn: 0,
+            entries: BTreeMap::new(),
+            openers: BTreeMap::new(),
+            gone: 0,
+            deadlines: BTreeSet::new(),
+            ready: VecDeque::new(),
+            turn: 0,
+            replies: VecDeque::new(),
+            events: VecDeque::new(),
+        }
+    }
+
+    /// Begins to open a connection with a peer who knows the identity's secret.
+    ///
+    /// # Panics
+    ///
+    /// If the identity is longer than [`IDENTITY_BYTES_MAX`](crate::format::IDENTITY_BYTES_MAX).
+    pub fn open(&mut self, now_ns: u64, peer: SocketAddr, identity: &[u8], secret: Secret) -> ConnectionId {
+        assert!(identity.len() <= IDENTITY_BYTES_MAX, "an identity has at most {IDENTITY_BYTES_MAX} bytes");
+        let id = self.new_id();
+        let nonce = self.draw();
+        let opening = Opening::new(now_ns, &self.config, peer, id, identity.to_vec(), secret, nonce);
+        self.insert(id, Stage::Opening(Box::new(opening)), None);
+        ConnectionId(id)
+    }
+
+    /// Number of connections, those that are opening or ending among them.
+    pub fn connections(&self) -> usize {
+        self.entries.len() - self.gone
+    }
+
+    /// Takes a datagram, which is changed. `secret_of` finds the secret of an opener's identity.
+    pub fn handle_datagram(
+        &mut self,
+        now_ns: u64,
+        from: SocketAddr,
+        datagram: &mut [u8],
+        secret_of: &mut dyn FnMut(&[u8]) -> Option<Secret>,
+    ) {
+        let Some(packet) = Packet::parse(datagram) else { return };
+        match packet {
+            Packet::Data { to, number } => match self.entries.get_mut(&to) {
+                Some(Entry { stage: Stage::Open(connection), .. }) => {
+                    connection.handle_data(now_ns, from, number, datagram);
+                    self.touch(now_ns, to);
+                }
+                // An Accept may be on its way behind its first Data; and who is over says no more.
+                Some(_) => {}
+                None => self.reply(from, &Packet::Unknown { of: to }),
+            },
+            Packet::Open(open) if self.accepts => self.handle_open(now_ns, from, &open, secret_of),
+            Packet::OpenOfOtherVersion { from: to } if self.accepts => {
+                self.reply(from, &Packet::Versions { to, min: VERSION, max: VERSION });
+            }
+            Packet::Open(_) | Packet::OpenOfOtherVersion { .. } => {}
+            Packet::Unknown { of } => self.handle_unknown(now_ns, from, of),
+            Packet::Retry { to, .. } | Packet::Refused { to, .. } | Packet::Versions { to, .. } => {
+                self.handle_answer(now_ns, from, to, &packet);
+            }
+            Packet::Accept(accept) => self.handle_accept(now_ns, from, &accept),
+        }
+    }
+
+    /// The system says that nothing listens at the peer's address.
+    pub fn handle_unreachable(&mut self, now_ns: u64, id: ConnectionId) {
+        if let Some(connection) = self.connection(id) {
+            connection.handle_doubt(now_ns);
+        }
+        self.touch(now_ns, id.0);
+    }
+
+    fn handle_unknown(&mut self, now_ns: u64, from: SocketAddr, of: u32) {
+        // The number is the peer's: only the connections of this address can have it.
+        let at = self.entries.iter().find_map(|(id, entry)| match &entry.stage {
+            Stage::Open(connection) if connection.peer() == from && connection.peer_id() == of => Some(*id),
+            _ => None,
+        });
+        if let Some(id) = at {
+            self.handle_unreachable(now_ns, ConnectionId(id));
+        }
+    }
+
+    fn handle_open(
+        &mut self,
+        now_ns: u64,
+        from: SocketAddr,
+        open: &Open<'_>,
+        secret_of: &mut dyn FnMut(&[u8]) -> Option<Secret>,
+    ) {
+        if !self.cookies.holds(now_ns, from, open) {
+            let cookie = self.cookies.make(now_ns, from, open);
+            return self.reply(from, &Packet::Retry { to: open.from, cookie });
+        }
+        let opener = (from, open.from);
+        if let Some(id) = self.openers.get(&opener).copied() {
+            if let Some(connection) = self.connection(ConnectionId(id)) {
+                connection.handle_open_again();
+                self.touch(now_ns, id);
+            }
+            return;
+        }
+        let secret =
+            secret_of(open.identity).filter(|secret| proofs_match(&open_proof(secret, open), &open.proof));
+        let Some(secret) = secret else {
+            return self.reply(from, &Packet::Refused { to: open.from, why: Refused::Unproved });
+        };
+        let is_full = self.gone >= GONE_PER_CONNECTION * self.config.connections;
+        if is_full || self.connections() >= self.config.connections {
+            return self.reply(from, &Packet::Refused { to: open.from, why: Refused::Busy });
+        }
+        let id = self.new_id();
+        let settings = self.config.settings;
+        let mut accept = Accept { to: open.from, from: id, settings, nonce: self.draw(), proof: [0; 16] };
+        let base = base_key(&secret, open, &accept);
+        accept.proof = accept_proof(&base);
+        let keys = Keys::new(base, Side::Acceptor);
+        let opened = Opened { peer_id: open.from, peer_settings: open.settings, keys, sent_ns: None };
+        let accept = Packet::Accept(accept).emit();
+        let connection = Connection::new(now_ns, &self.config, from, opened, Some(accept));
+        self.openers.insert(opener, id);
+        self.insert(id, Stage::Open(Box::new(connection)), Some(opener));
+        self.events.push_back(Event::Accepted(ConnectionId(id), open.identity.to_vec()));
+        self.touch(now_ns, id);
+    }
+
+    /// That which an acceptor says before it accepts.
+    fn handle_answer(&mut self, now_ns: u64, from: SocketAddr, to: u32, packet: &Packet<'_>) {
+        let Some(Entry { stage: Stage::Opening(opening), .. }) = self.entries.get_mut(&to) else { return };
+        if opening.peer != from {
+            return;
+        }
+        match *packet {
+            Packet::Retry { cookie, .. } => {
+                opening.handle_retry(now_ns, cookie);
+                self.touch(now_ns, to);
+            }
+            Packet::Refused { why, .. } => self.end_opening(now_ns, to, EndReason::Refused(why)),
+            Packet::Versions { min, max, .. } if !(min..=max).contains(&VERSION) => {
+                self.end_opening(now_ns, to, EndReason::Version { min, max });
+            }
+            _ => {}
+        }
+    }
+
+    fn handle_accept(&mut self, now_ns: u64, from: SocketAddr, accept: &Accept) {
+        let Some(entry) = self.entries.get_mut(&accept.to) else { return };
+        let Stage::Opening(opening) = &entry.stage else { return };
+        if opening.peer != from {
+            return;
+        }
+        let Some(opened) = opening.handle_accept(accept) else { return };
+        entry.stage = Stage::Open(Box::new(Connection::new(now_ns, &self.config, from, opened, None)));
+        self.events.push_back(Event::Opened(ConnectionId(accept.to)));
+        self.touch(now_ns, accept.to);
+    }
+
+    fn end_opening(&mut self, now_ns: u64, id: u32, why: EndReason) {
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        entry.stage = Stage::Gone;
+        self.gone += 1;
+        if !entry.is_released {
+            self.events.push_back(Event::Ended(ConnectionId(id), why));
+        }
+        self.set_deadline(id, Some(now_ns));
+    }
+
+    /// Does what is due. Call it at [`Endpoint::next_deadline`]; a call that comes late does no harm.
+    pub fn handle_timeout(&mut self, now_ns: u64) {
+        let due: Vec<(u64, u32)> =
+            self.deadlines.iter().take_while(|(at, _)| *at <= now_ns).copied().collect();
+        for (at, id) in due {
+            self.deadlines.remove(&(at, id));
+            let Some(entry) = self.entries.get_mut(&id) else { continue };
+            entry.deadline = None;
+            match &mut entry.stage {
+                Stage::Gone => self.forget(id),
+                Stage::Opening(opening) => match opening.handle_timeout(now_ns) {
+                    Some(why) => self.end_opening(now_ns, id, why),
+                    None => self.make_ready(id),
+                },
+                Stage::Open(connection) => {
+                    connection.handle_timeout(now_ns);
+                    self.make_ready(id);
+                    self.collect(now_ns, id);
+                }
+            }
+        }
+    }
+
+    /// The moment at which [`Endpoint::handle_timeout`] is to be called, once all datagrams and events were
+    /// polled.
+    pub fn next_deadline(&self) -> Option<u64> {
+        self.deadlines.first().map(|(at, _)| *at)
+    }
+
+    /// Appends the next datagram to `out`, and returns where it goes.
+    pub fn poll_transmit(&mut self, now_ns: u64, out: &mut Vec<u8>) -> Option<SocketAddr> {
+        if let Some((to, reply)) = self.replies.pop_front() {
+            out.extend_from_slice(&reply);
+            return Some(to);
+        }
+        while let Some(&id) = self.ready.front() {
+            let sent = match self.entries.get_mut(&id).map(|entry| &mut entry.stage) {
+                Some(Stage::Open(connection)) => connection.poll_transmit(now_ns, out),
+                Some(Stage::Opening(opening)) => opening.poll_transmit(now_ns, out).then_some(opening.peer),
+                Some(Stage::Gone) | None => None,
+            };
+            self.turn += 1;
+            if sent.is_none() || self.turn >= TURN_DATAGRAMS {
+                self.turn = 0;
+                self.ready.pop_front();
+                match self.entries.get_mut(&id) {
+                    Some(_) if sent.is_some() => self.ready.push_back(id),
+                    Some(entry) => {
+                        entry.is_ready = false;
+                        self.collect(now_ns, id);
+                    }
+                    None => {}
+                }
+            }
+            if sent.is_some() {
+                return sent;
+            }
+        }
+        None
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Sends a message. It is kept until it has arrived.
+    pub fn send(&mut self, id: ConnectionId, stream: StreamId, message: Bytes) -> Result<(), SendError> {
+        let sent = self.connection(id).ok_or(SendError::Ended)?.send(stream, message);
+        self.make_ready(id.0);
+        sent
+    }
+
+    /// Checks that a message of this length could be sent now.
+    pub fn check_send(&mut self, id: ConnectionId, stream: StreamId, bytes: usize) -> Result<(), SendError> {
+        self.connection(id).ok_or(SendError::Ended)?.check_send(stream, bytes).map(drop)
+    }
+
+    /// Says that no message follows on the stream.
+    pub fn finish(&mut self, id: ConnectionId, stream: StreamId) -> Result<(), SendError> {
+        let finished = self.connection(id).ok_or(SendError::Ended)?.finish(stream);
+        self.make_ready(id.0);
+        finished
+    }
+
+    /// Takes the next message of a stream; `None` if none is there.
+    pub fn receive(&mut self, id: ConnectionId, stream: StreamId) -> Option<Incoming> {
+        let incoming = self.connection(id)?.receive(stream);
+        if incoming.is_some() {
+            self.make_ready(id.0);
+        }
+        incoming
+    }
+
+    /// Tells the peer that it may have so many bytes in flight to this side: a receiver's credit.
+    pub fn set_window(&mut self, id: ConnectionId, bytes: u64) {
+        if let Some(connection) = self.connection(id) {
+            connection.set_window(bytes);
+            self.make_ready(id.0);
+        }
+    }
+
+    /// Paces what this side sends by an admitted rate, in bytes per second; `None`: as the policy does.
+    pub fn set_rate(&mut self, id: ConnectionId, rate: Option<u64>) {
+        if let Some(connection) = self.connection(id) {
+            connection.set_rate(rate);
+            self.make_ready(id.0);
+        }
+    }
+
+    /// Ends the connection, once all that was sent has arrived. Code 0 says: no fault.
+    pub fn close(&mut self, now_ns: u64, id: ConnectionId, code: u16, reason: &str) {
+        if let Some(connection) = self.connection(id) {
+            connection.close(now_ns, code, reason);
+            self.touch(now_ns, id.0);
+        }
+    }
+
+    /// Ends the connection now, whatever has not arrived.
+    pub fn abort(&mut self, now_ns: u64, id: ConnectionId, code: u16, reason: &str) {
+        if let Some(connection) = self.connection(id) {
+            connection.abort(now_ns, code, reason);
+            self.touch(now_ns, id.0);
+        }
+    }
+
+    /// Says that the owner has no more use for the connection: it is forgotten as soon as it is at its end.
+    /// One that is not closed is closed.
+    pub fn release(&mut self, now_ns: u64, id: ConnectionId) {
+        let Some(entry) = self.entries.get_mut(&id.0) else { return };
+        entry.is_released = true;
+        match &mut entry.stage {
+            Stage::Opening(_) => self.end_opening(now_ns, id.0, EndReason::Closed),
+            Stage::Open(connection) => {
+                connection.close(now_ns, 0, "");
+                self.touch(now_ns, id.0);
+            }
+            Stage::Gone => {}
+        }
+    }
+
+    /// Number of streams of a connection; 0 if it is not open.
+    pub fn streams(&self, id: ConnectionId) -> u16 {
+        self.open_connection(id).map_or(0, Connection::streams)
+    }
+
+    /// The longest message that the peer takes; 0 if the connection is not open.
+    pub fn message_bytes_max(&self, id: ConnectionId) -> usize {
+        self.open_connection(id).map_or(0, Connection::message_bytes_max)
+    }
+
+    /// The peer's address; `None` if the connection is not open.
+    pub fn peer(&self, id: ConnectionId) -> Option<SocketAddr> {
+        self.open_connection(id).map(Connection::peer)
+    }
+
+    /// The smoothed round-trip time, in nanoseconds, and the length of the datagrams that are sent.
+    pub fn path(&self, id: ConnectionId) -> Option<(u64, u16)> {
+        self.open_connection(id).map(|connection| (connection.rtt_ns(), connection.datagram_bytes()))
+    }
+
+    /// A datagram of the connection with this content, whatever it is, as a hostile peer may send it.
+    #[cfg(any(test, feature = "hostile"))]
+    pub fn forge(&mut self, now_ns: u64, id: ConnectionId, content: &[u8]) -> Option<Vec<u8>> {
+        self.connection(id).map(|connection| connection.forge(now_ns, content))
+    }
+
+    fn connection(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+        match &mut self.entries.get_mut(&id.0)?.stage {
+            Stage::Open(connection) => Some(connection),
+            Stage::Opening(_) | Stage::Gone => None,
+        }
+    }
+
+    fn open_connection(&self, id: ConnectionId) -> Option<&Connection> {
+        match &self.entries.get(&id.0)?.stage {
+            Stage::Open(connection) => Some(connection),
+            Stage::Opening(_) | Stage::Gone => None,
+        }
+    }
+
+    fn insert(&mut self, id: u32, stage: Stage, opener: Option<(SocketAddr, u32)>) {
+        self.entries.insert(id, Entry { stage, deadline: None, is_ready: false, is_released: false, opener });
+        self.make_ready(id);
+    }
+
+    /// Something has happened to a connection.
+    fn touch(&mut self, now_ns: u64, id: u32) {
+        self.make_ready(id);
+        self.collect(now_ns, id);
+    }
+
+    fn make_ready(&mut self, id: u32) {
+        if let Some(entry) = self.entries.get_mut(&id)
+            && !std::mem::replace(&mut entry.is_ready, true)
+        {
+            self.ready.push_back(id);
+        }
+    }
+
+    /// Takes a connection's news and its deadline; and the connection, if it is over and released.
+    fn collect(&mut self, now_ns: u64, id: u32) {
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        let is_released = entry.is_released;
+        let deadline = match &mut entry.stage {
+            Stage::Gone => return,
+            Stage::Opening(opening) => Some(opening.deadline()),
+            Stage::Open(connection) => {
+                while let Some(news) = connection.poll_news() {
+                    if !is_released {
+                        self.events.push_back(Event::of(ConnectionId(id), news));
+                    }
+                }
+                match connection.is_over() && is_released {
+                    false => connection.deadline(),
+                    true => {
+                        entry.stage = Stage::Gone;
+                        self.gone += 1;
+                        Some(if entry.opener.is_some() { now_ns + COOKIE_NS } else { now_ns })
+                    }
+                }
+            }
+        };
+        self.set_deadline(id, deadline);
+    }
+
+    fn set_deadline(&mut self, id: u32, deadline: Option<u64>) {
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        if entry.deadline == deadline {
+            return;
+        }
+        if let Some(before) = std::mem::replace(&mut entry.deadline, deadline) {
+            self.deadlines.remove(&(before, id));
+        }
+        self.deadlines.extend(deadline.map(|at| (at, id)));
+    }
+
+    fn forget(&mut self, id: u32) {
+        let Some(entry) = self.entries.remove(&id) else { return };
+        self.gone -= usize::from(matches!(entry.stage, Stage::Gone));
+        if let Some(opener) = entry.opener {
+            self.openers.remove(&opener);
+        }
+    }
+
+    fn reply(&mut self, to: SocketAddr, packet: &Packet<'_>) {
+        if self.replies.len() < REPLIES_MAX {
+            self.replies.push_back((to, packet.emit()));
+        }
+    }
+
+    /// 32 bytes that nobody can foretell.
+    fn draw(&mut self) -> [u8; 32] {
+        self.drawn += 1;
+        mac(&self.random, "braid datagram draw 1", &[&self.drawn.to_le_bytes()])
+    }
+
+    fn new_id(&mut self) -> u32 {
+        loop {
+            let drawn = self.draw();
+            let id = u32::from_le_bytes(*drawn.first_chunk().expect("32 bytes have a first 4"));
+            if id != 0 && !self.entries.contains_key(&id) {
+                return id;
+            }
+        }
+    }
+}
+
+impl Event {
+    fn of(id: ConnectionId, news: News) -> Event {
+        match news {
+            News::Readable(stream) => Event::Readable(id, stream),
+            News::Writable(stream) => Event::Writable(id, stream),
+            News::Ended(why) => Event::Ended(id, why),
+        }
+    }
+
+    /// The connection that it is news of.
+    pub fn connection(&self) -> ConnectionId {
+        match self {
+            Event::Opened(id) | Event::Accepted(id, _) | Event::Ended(id, _) => *id,
+            Event::Readable(id, _) | Event::Writable(id, _) => *id,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Violation;
+    use crate::frame::{Ack, Frame};
+
+    const NOW: u64 = crate::SECOND;
+    const PEERS: [&str; 2] = ["10.0.0.1:1", "10.0.0.2:2"];
+
+    /// Carries all datagrams from one to the other until neither has any.
+    fn exchange(now_ns: u64, ends: &mut [Endpoint; 2]) {
+        let mut is_quiet = false;
+        while !std::mem::replace(&mut is_quiet, true) {
+            for from in 0..2 {
+                let mut bytes = Vec::new();
+                while ends[from].poll_transmit(now_ns, &mut bytes).is_some() {
+                    is_quiet = false;
+                    let mut datagram = std::mem::take(&mut bytes);
+                    deliver(now_ns, ends, from, &mut datagram);
+                }
+            }
+        }
+    }
+
+    fn deliver(now_ns: u64, ends: &mut [Endpoint; 2], from: usize, datagram: &mut [u8]) {
+        let mut secret_of = |_: &[u8]| Some(Secret::new([1; 32]));
+        ends[1 - from].handle_datagram(now_ns, PEERS[from].parse().unwrap(), datagram, &mut secret_of);
+    }
+
+    fn opened() -> ([Endpoint; 2], ConnectionId) {
+        let mut ends = [false, true].map(|accepts| Endpoint::new(Config::default(), accepts, [3; 32]));
+        let id = ends[0].open(NOW, PEERS[1].parse().unwrap(), b"", Secret::new([1; 32]));
+        exchange(NOW, &mut ends);
+        (ends, id)
+    }
+
+    /// The acceptor's end of a connection whose opener sends this content.
+    fn end_after(content: &[u8]) -> Option<EndReason> {
+        let (mut ends, id) = opened();
+        let mut forged = ends[0].forge(NOW, id, content).unwrap();
+        deliver(NOW, &mut ends, 0, &mut forged);
+        exchange(NOW, &mut ends);
+        let ends_of = |end: &mut Endpoint| {
+            let events: Vec<Event> = std::iter::from_fn(|| end.poll_event()).collect();
+            events.into_iter().find_map(|event| match event {
+                Event::Ended(_, why) => Some(why),
+                _ => None,
+            })
+        };
+        let [at_opener, at_acceptor] = ends.each_mut().map(ends_of);
+        // The peer is told why.
+        if let Some(EndReason::Violated(violation)) = &at_acceptor {
+            let expected = EndReason::ClosedByPeer { code: violation.code(), reason: violation.to_string() };
+            assert_eq!(at_opener, Some(expected));
+        }
+        at_acceptor
+    }
+
+    #[test]
+    fn a_proved_peer_that_breaks_the_rules_is_told_so_and_ended() {
+        let put = |frame: Frame<'_>| {
+            let mut content = Vec::new();
+            frame.put(&mut content);
+            content
+        };
+        let ack = |number| {
+            let ranges = std::iter::once(number..number + 1).collect();
+            put(Frame::Ack(Ack { delay_us: 0, ranges }))
+        };
+        let bytes = [0xff; 8].as_slice();
+        for (content, violation) in [
+            (vec![99], Violation::Malformed),
+            (put(Frame::Ping)[..1].iter().copied().chain([2]).collect(), Violation::Malformed),
+            (ack(1 << 20), Violation::NotSent),
+            (put(Frame::Stream { stream: 4, offset: 0, bytes }), Violation::NoStream),
+            (put(Frame::Credit { stream: 4, limit: 9 }), Violation::NoStream),
+            (put(Frame::Stream { stream: 0, offset: 4 << 20, bytes }), Violation::BeyondWindow),
+            (put(Frame::Stream { stream: 0, offset: 0, bytes: &[0, 0, 0x20, 0] }), Violation::MessageTooLong),
+            (put(Frame::Stream { stream: 0, offset: 0, bytes }), Violation::AfterEnd),
+        ] {
+            assert_eq!(end_after(&content), Some(EndReason::Violated(violation)));
+        }
+        for content in [vec![], vec![0; 50], ack(0), put(Frame::Credit { stream: 0, limit: 0 })] {
+            assert_eq!(end_after(&content), None, "{content:?}");
+        }
+    }
+
+    #[test]
+    fn a_peer_that_shrinks_its_window_to_nothing_gets_a_datagram_at_a_time() {
+        let (mut ends, id) = opened();
+        let mut content = Vec::new();
+        Frame::Window { bytes: 0 }.put(&mut content);
+        let mut forged = ends[0].forge(NOW, id, &content).unwrap();
+        deliver(NOW, &mut ends, 0, &mut forged);
+        let accepted = std::iter::from_fn(|| ends[1].poll_event()).next().unwrap().connection();
+        ends[1].send(accepted, 0, vec![5; 20_000].into()).unwrap();
+        for step in 0..100 {
+            let now_ns = NOW + step * crate::MILLISECOND;
+            ends.iter_mut().for_each(|end| end.handle_timeout(now_ns));
+            exchange(now_ns, &mut ends);
+        }
+        assert!(ends[0].receive(id, 0) == Some(Incoming::Message(vec![5; 20_000])));
+    }
+}

@@ -1,0 +1,8 @@
+//! Two endpoints in memory on a virtual clock, with a network between them that loses, repeats, changes,
+//! reorders and delays datagrams.
+
+mod bad_input;
+mod format;
+mod links;
+mod properties;
+mod world;

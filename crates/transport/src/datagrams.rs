@@ -1,0 +1,311 @@
+//! Connections over UDP: the machine of `braid-datagram` on a socket, as streams of bytes.
+//!
+//! A [`Port`] is one socket with all its connections, and a task that carries datagrams between the machine
+//! and the socket, many in one system call each way (GSO, GRO). An accepting side has one port for each
+//! address; a connecting side has one for each connection, so that the system tells it when nothing listens
+//! at the other end. The bytes of a connection go as messages of at most [`PIECE_BYTES`] on stream 0.
+//!
+//! The bounds are the machine's: what waits to be sent or taken, the number of connections, the time without
+//! a sign of life.
+
+mod driver;
+mod halves;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use braid_datagram::{Config, ConnectionId, EndReason, Endpoint, Event, Secret, Settings};
+use braid_wire::capability::Key;
+use quinn_udp::{UdpSockRef, UdpSocketState};
+use tokio::net::{UdpSocket, lookup_host};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+pub(crate) use halves::{DatagramRead, DatagramWrite};
+
+/// The longest message that bytes go in.
+const PIECE_BYTES: usize = 64 << 10;
+/// Bytes of the socket's buffers, if the system gives them.
+const SOCKET_BUFFER_BYTES: usize = 4 << 20;
+/// Connections that wait to be accepted by the owner; more are closed.
+const ACCEPTED_MAX: usize = 256;
+
+/// Finds the secret of a peer that shows this identity; `None`: there is none.
+pub type SecretOf = Arc<dyn Fn(&[u8]) -> Option<Secret> + Send + Sync>;
+
+/// The settings of connections that carry sessions, with this policy.
+pub fn session_config(policy: braid_datagram::policy::Kind) -> Config {
+    let settings = Settings { streams: 1, ..Settings::default() };
+    Config { settings, policy, ..Config::default() }
+}
+
+/// The secret of a connection whose identity is the public part of the capability with this private part.
+pub fn capability_secret(private: &Key) -> Secret {
+    Secret::new(*private.derive("braid datagram secret 1", &[]).secret())
+}
+
+/// One UDP socket and its connections.
+pub(crate) struct Port {
+    socket: UdpSocket,
+    system: UdpSocketState,
+    local: SocketAddr,
+    begun: Instant,
+    secret_of: Option<SecretOf>,
+    inner: Mutex<Inner>,
+    /// The machine may have something to send, or another deadline.
+    work: Notify,
+}
+
+struct Inner {
+    endpoint: Endpoint,
+    lanes: BTreeMap<ConnectionId, Lane>,
+    accepted: VecDeque<(ConnectionId, SocketAddr)>,
+    accepting: Option<Waker>,
+    /// False once nobody accepts connections of this port any more.
+    is_listening: bool,
+}
+
+/// That which the owner of a connection waits for.
+#[derive(Default)]
+struct Lane {
+    is_open: bool,
+    ended: Option<EndReason>,
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+}
+
+/// A connection of a port, which ends when nobody has it any more.
+pub(crate) struct Held {
+    port: Arc<Port>,
+    id: ConnectionId,
+    peer: SocketAddr,
+}
+
+/// A connection, whole.
+#[derive(Debug)]
+pub(crate) struct DatagramStream(Arc<Held>);
+
+/// The accepting side of a port.
+#[derive(Debug)]
+pub(crate) struct DatagramListener(Arc<Port>);
+
+impl fmt::Debug for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Port").field("local", &self.local).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Held").field("id", &self.id).field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
+
+impl Port {
+    /// Takes a socket, and starts the task that serves it.
+    fn start(socket: UdpSocket, config: Config, secret_of: Option<SecretOf>) -> io::Result<Arc<Port>> {
+        let system = UdpSocketState::new(UdpSockRef::from(&socket))?;
+        // Smaller buffers lose more, but work.
+        let _ = system.set_send_buffer_size(UdpSockRef::from(&socket), SOCKET_BUFFER_BYTES);
+        let _ = system.set_recv_buffer_size(UdpSockRef::from(&socket), SOCKET_BUFFER_BYTES);
+        let mut seed = [0; 32];
+        getrandom::fill(&mut seed).map_err(|error| io::Error::other(error.to_string()))?;
+        let is_listening = secret_of.is_some();
+        let inner = Inner {
+            endpoint: Endpoint::new(config, is_listening, seed),
+            lanes: BTreeMap::new(),
+            accepted: VecDeque::new(),
+            accepting: None,
+            is_listening,
+        };
+        let port = Arc::new(Port {
+            local: socket.local_addr()?,
+            socket,
+            system,
+            begun: Instant::now(),
+            secret_of,
+            inner: Mutex::new(inner),
+            work: Notify::new(),
+        });
+        tokio::spawn(driver::run(Arc::clone(&port)));
+        Ok(port)
+    }
+
+    /// The machine's time.
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// Hands the machine's events to those who wait for them.
+    fn tell_events(&mut self, now_ns: u64) {
+        while let Some(event) = self.endpoint.poll_event() {
+            let id = event.connection();
+            if let Event::Accepted(..) = event {
+                let Some(peer) = self.endpoint.peer(id) else { continue };
+                if !self.is_listening || self.accepted.len() >= ACCEPTED_MAX {
+                    self.endpoint.abort(now_ns, id, 0, "the peer accepts no connections now");
+                    self.endpoint.release(now_ns, id);
+                    continue;
+                }
+                self.lanes.insert(id, Lane { is_open: true, ..Lane::default() });
+                self.accepted.push_back((id, peer));
+                self.accepting.take().into_iter().for_each(Waker::wake);
+                continue;
+            }
+            let Some(lane) = self.lanes.get_mut(&id) else { continue };
+            let is_writer = matches!(event, Event::Writable(..) | Event::Ended(..));
+            let is_reader = !matches!(event, Event::Writable(..));
+            match event {
+                Event::Opened(_) => lane.is_open = true,
+                Event::Ended(_, why) => lane.ended = Some(why),
+                _ => {}
+            }
+            let wakers = [lane.reader.take_if(|_| is_reader), lane.writer.take_if(|_| is_writer)];
+            wakers.into_iter().flatten().for_each(Waker::wake);
+        }
+    }
+}
+
+impl DatagramListener {
+    /// Listens at this address, for peers whose secrets are known.
+    pub(crate) fn bind(
+        address: SocketAddr,
+        config: Config,
+        secret_of: SecretOf,
+    ) -> io::Result<DatagramListener> {
+        let socket = std::net::UdpSocket::bind(address)?;
+        socket.set_nonblocking(true)?;
+        Ok(DatagramListener(Port::start(UdpSocket::from_std(socket)?, config, Some(secret_of))?))
+    }
+
+    pub(crate) fn local(&self) -> SocketAddr {
+        self.0.local
+    }
+
+    pub(crate) fn poll_accept(&self, context: &mut Context<'_>) -> Poll<DatagramStream> {
+        let mut inner = self.0.lock();
+        match inner.accepted.pop_front() {
+            Some((id, peer)) => {
+                Poll::Ready(DatagramStream(Arc::new(Held { port: Arc::clone(&self.0), id, peer })))
+            }
+            None => {
+                inner.accepting = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for DatagramListener {
+    fn drop(&mut self) {
+        let now_ns = self.0.now_ns();
+        let mut inner = self.0.lock();
+        inner.is_listening = false;
+        for (id, _) in std::mem::take(&mut inner.accepted) {
+            inner.endpoint.abort(now_ns, id, 0, "the peer ends");
+            inner.endpoint.release(now_ns, id);
+            inner.lanes.remove(&id);
+        }
+        drop(inner);
+        self.0.work.notify_one();
+    }
+}
+
+impl DatagramStream {
+    /// Opens a connection with who listens at `address` and knows the identity's secret.
+    pub(crate) async fn connect(
+        address: &str,
+        config: Config,
+        identity: &[u8],
+        secret: Secret,
+    ) -> io::Result<DatagramStream> {
+        let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for peer in lookup_host(address).await? {
+            let any = if peer.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+            let socket = UdpSocket::bind(any).await?;
+            match socket.connect(peer).await {
+                Ok(()) => {
+                    let port = Port::start(socket, config, None)?;
+                    return DatagramStream::open(port, peer, identity, secret).await;
+                }
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+
+    async fn open(
+        port: Arc<Port>,
+        peer: SocketAddr,
+        identity: &[u8],
+        secret: Secret,
+    ) -> io::Result<DatagramStream> {
+        let id = {
+            let mut inner = port.lock();
+            let id = inner.endpoint.open(port.now_ns(), peer, identity, secret);
+            inner.lanes.insert(id, Lane::default());
+            id
+        };
+        let stream = DatagramStream(Arc::new(Held { port: Arc::clone(&port), id, peer }));
+        port.work.notify_one();
+        std::future::poll_fn(|context| {
+            let mut inner = port.lock();
+            match inner.lanes.get_mut(&id) {
+                Some(lane) if lane.is_open => Poll::Ready(Ok(())),
+                Some(Lane { ended: Some(why), .. }) => Poll::Ready(Err(in_words(why))),
+                Some(lane) => {
+                    lane.reader = Some(context.waker().clone());
+                    Poll::Pending
+                }
+                None => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+            }
+        })
+        .await?;
+        Ok(stream)
+    }
+
+    pub(crate) fn local(&self) -> SocketAddr {
+        self.0.port.local
+    }
+
+    pub(crate) fn peer(&self) -> SocketAddr {
+        self.0.peer
+    }
+
+    pub(crate) fn into_split(self) -> (DatagramRead, DatagramWrite) {
+        (DatagramRead::new(Arc::clone(&self.0)), DatagramWrite::new(self.0))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let now_ns = self.port.now_ns();
+        let mut inner = self.port.lock();
+        inner.lanes.remove(&self.id);
+        inner.endpoint.release(now_ns, self.id);
+        drop(inner);
+        self.port.work.notify_one();
+    }
+}
+
+/// The reason as an error of a socket.
+fn in_words(why: &EndReason) -> io::Error {
+    let kind = match why {
+        EndReason::Closed | EndReason::ClosedByPeer { .. } => io::ErrorKind::ConnectionReset,
+        EndReason::NotOpened | EndReason::Silent(_) | EndReason::Stuck(_) => io::ErrorKind::TimedOut,
+        EndReason::Refused(_) => io::ErrorKind::ConnectionRefused,
+        EndReason::Version { .. } => io::ErrorKind::Unsupported,
+        EndReason::Violated(_) => io::ErrorKind::InvalidData,
+    };
+    io::Error::new(kind, why.clone())
+}

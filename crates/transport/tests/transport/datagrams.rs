@@ -1,0 +1,117 @@
+//! Frames over datagrams, on real sockets.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use braid_datagram::{Config, Secret};
+use braid_transport::{Limits, Listener, Receiver, SecretOf, Sender, Stream, TransportError, session_config};
+
+const IDENTITY: &[u8] = b"a capability";
+
+fn config() -> Config {
+    session_config("cubic".parse().unwrap())
+}
+
+async fn listener() -> Listener {
+    let secret_of: SecretOf = Arc::new(|identity| (identity == IDENTITY).then(|| Secret::new([7; 32])));
+    let mut listener = Listener::bind("127.0.0.1:0").await.unwrap();
+    listener.add_datagrams(&config(), &secret_of).unwrap();
+    listener
+}
+
+async fn connect(listener: &Listener, secret: u8) -> Result<Stream, TransportError> {
+    let address = listener.local_address().to_string();
+    let secret = Secret::new([secret; 32]);
+    Stream::connect_by_datagrams(&address, &Limits::default(), config(), IDENTITY, secret).await
+}
+
+struct Pair {
+    asker: (Sender, Receiver),
+    server: (Sender, Receiver),
+}
+
+async fn pair(listener: &Listener) -> Pair {
+    let (asker, server) = tokio::join!(connect(listener, 7), listener.accept());
+    let asker = asker.unwrap();
+    let server = server.unwrap();
+    assert!(server.is_local() && server.link().is_none());
+    Pair { asker: asker.into_halves(), server: server.into_halves() }
+}
+
+fn payload(seed: usize) -> Vec<u8> {
+    (0..3_000_000usize).map(|at| u8::try_from((at * 7 + seed) % 251).unwrap()).collect()
+}
+
+/// Sends frames with payloads of some megabytes.
+async fn send_all(mut sender: Sender) -> Sender {
+    for number in 0..6 {
+        let bytes = payload(number);
+        let number = u64::try_from(number).unwrap();
+        sender.send(5, number, b"body", &[&bytes[..1000], &bytes[1000..]]).await.unwrap();
+    }
+    sender
+}
+
+async fn receive_all(mut receiver: Receiver) -> Receiver {
+    for number in 0..6 {
+        let (header, body) = receiver.frame().await.unwrap().expect("a frame");
+        assert_eq!((header.request, &body[..]), (u64::try_from(number).unwrap(), b"body".as_slice()));
+        let mut bytes = Vec::new();
+        receiver.payload_into(&mut bytes, header.payload_bytes).await.unwrap();
+        assert!(bytes == payload(number));
+    }
+    receiver
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn frames_come_whole_in_both_directions_and_then_the_end() {
+    let listener = listener().await;
+    let Pair { asker, server } = pair(&listener).await;
+    let sending = [tokio::spawn(send_all(asker.0)), tokio::spawn(send_all(server.0))];
+    let receiving = [tokio::spawn(receive_all(asker.1)), tokio::spawn(receive_all(server.1))];
+    for sent in sending {
+        drop(sent.await.unwrap());
+    }
+    for received in receiving {
+        let mut receiver = received.await.unwrap();
+        assert!(receiver.frame().await.unwrap().is_none(), "the other side was dropped");
+    }
+    // TCP is served at the same port.
+    let address = listener.local_address().to_string();
+    let limits = Limits::default();
+    let (by_tcp, accepted) = tokio::join!(Stream::connect(&address, &limits), listener.accept());
+    assert!(by_tcp.is_ok() && accepted.is_ok());
+}
+
+#[tokio::test]
+async fn who_does_not_know_the_secret_is_refused() {
+    let listener = listener().await;
+    let refused = connect(&listener, 8).await.unwrap_err();
+    assert!(refused.to_string().contains("does not accept the proof"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_receiver_that_takes_nothing_holds_the_sender_back() {
+    let listener = listener().await;
+    let Pair { mut asker, server } = pair(&listener).await;
+    let bytes = vec![1; 30_000_000];
+    let sent = tokio::time::timeout(Duration::from_millis(500), asker.0.send(5, 1, b"", &[&bytes])).await;
+    assert!(sent.is_err(), "windows and buffers have some 10 MB");
+    drop(server);
+    drop(asker);
+}
+
+#[tokio::test]
+async fn a_peer_that_ends_is_noticed() {
+    let listener = listener().await;
+    let Pair { asker, server } = pair(&listener).await;
+    drop(server);
+    let (_sender, mut receiver) = asker;
+    assert!(matches!(receiver.frame().await, Ok(None)), "its sender's end comes first");
+    let address = listener.local_address().to_string();
+    drop(listener);
+    let limits = Limits { connect: Duration::from_millis(300), ..Limits::default() };
+    let nobody =
+        Stream::connect_by_datagrams(&address, &limits, config(), IDENTITY, Secret::new([7; 32])).await;
+    assert!(matches!(nobody, Err(TransportError::Timeout { .. })), "{nobody:?}");
+}
