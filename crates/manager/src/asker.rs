@@ -1,13 +1,25 @@
-//! The client whose request a task carries out, and its token.
+//! The client whose request a task carries out, its token and its wire version.
 
 use std::future::Future;
 use std::sync::Arc;
 
 use braid_layout::{ClientId, TokenId};
 use braid_meta::tokens::access::Access;
+use braid_wire::frame::WIRE_VERSION;
 
 tokio::task_local! {
     static ASKER: (ClientId, TokenId, Option<Arc<Access>>);
+    static VERSION: u16;
+}
+
+/// The newest wire version that the sender of this task's request speaks; this build's, if it has none.
+pub(crate) fn asker_version() -> u16 {
+    VERSION.try_with(|version| *version).unwrap_or(WIRE_VERSION)
+}
+
+/// Does the work of a request of a peer that speaks this wire version.
+pub(crate) async fn asked_in<T>(version: u16, work: impl Future<Output = T>) -> T {
+    VERSION.scope(version, work).await
 }
 
 /// The client that sent the request of this task; none: there is none, or one that did not give its number.

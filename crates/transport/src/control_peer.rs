@@ -23,6 +23,8 @@ const NOT_PROVED: &str = "the token's secret is not the one on record: take the 
 pub struct Asked {
     /// The frame's number on this connection, for the reply.
     pub number: u64,
+    /// Newest wire version that the peer speaks.
+    pub version: u16,
     /// The client and operation that the request belongs to; [`RequestHead::NONE`] if even the head could not
     /// be decoded.
     pub head: RequestHead,
@@ -132,7 +134,7 @@ impl ControlPeer {
             Ok((head, request)) => (head, Ok(request)),
             Err(error) => (RequestHead::NONE, Err(refusal_of(error))),
         };
-        Ok(Some(Asked { number: header.request, head, request }))
+        Ok(Some(Asked { number: header.request, version: header.version, head, request }))
     }
 
     /// Counts the connection as idle until its next request, so that its slot may be given to another. Called

@@ -277,6 +277,21 @@ impl Wire for String {
     }
 }
 
+/// A last field that a message's body got in a later version. An older peer's body ends before it: then it has
+/// its type's default, whose meaning the message's table states.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Added<T>(pub T);
+
+impl<T: Wire + Default> Wire for Added<T> {
+    const BYTES_MIN: usize = 0;
+    fn put(&self, out: &mut Vec<u8>) {
+        self.0.put(out);
+    }
+    fn take(input: &mut &[u8]) -> Result<Self, DecodeError> {
+        if input.is_empty() { Ok(Added::default()) } else { T::take(input).map(Added) }
+    }
+}
+
 impl Wire for () {
     const BYTES_MIN: usize = 0;
     fn put(&self, _: &mut Vec<u8>) {}

@@ -4,7 +4,7 @@
 //! | offset | size | field | meaning |
 //! |---|---|---|---|
 //! | 0 | 4 | magic | `42 52 49 44` ("BRID") |
-//! | 4 | 2 | version | the newest of the whole wire format that the sender speaks; 3 |
+//! | 4 | 2 | version | the newest of the whole wire format that the sender speaks; 4 |
 //! | 6 | 2 | kind | the message's number; replies have bit 15 set |
 //! | 8 | 8 | request | chosen by the asker, echoed by the reply |
 //! | 16 | 4 | body_bytes | at most 1 MiB |
@@ -19,7 +19,7 @@ use crate::checksum::crc32c;
 /// The bytes "BRID", in this order, with which every frame begins.
 pub const MAGIC: [u8; 4] = *b"BRID";
 /// Version of the whole wire format.
-pub const WIRE_VERSION: u16 = 3;
+pub const WIRE_VERSION: u16 = 4;
 /// Oldest version that this build speaks with others: the last release's. Both ends take the older of their
 /// newest versions.
 pub const WIRE_VERSION_OLDEST: u16 = 3;
@@ -35,6 +35,8 @@ pub const REPLY_BIT: u16 = 0x8000;
 /// A frame's header. The module's table gives the meaning of the fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameHeader {
+    /// Newest version of the whole wire format that the sender speaks.
+    pub version: u16,
     /// The message's kind number.
     pub kind: u16,
     /// Request number, which pairs a reply with its request.
@@ -86,14 +88,21 @@ impl FrameHeader {
         let body_bytes = u32::try_from(body.len()).expect("bodies are at most 1 MiB");
         assert!(body_bytes <= BODY_BYTES_MAX, "a body of {body_bytes} bytes is over the bound");
         assert!(payload_bytes <= PAYLOAD_BYTES_MAX, "a payload of {payload_bytes} bytes is over the bound");
-        FrameHeader { kind, request, body_bytes, payload_bytes, body_crc: crc32c(body) }
+        FrameHeader {
+            version: WIRE_VERSION,
+            kind,
+            request,
+            body_bytes,
+            payload_bytes,
+            body_crc: crc32c(body),
+        }
     }
 
     /// Encodes the header.
     pub fn emit(&self) -> [u8; HEADER_BYTES] {
         let mut out = [0; HEADER_BYTES];
         out[0..4].copy_from_slice(&MAGIC);
-        out[4..6].copy_from_slice(&WIRE_VERSION.to_le_bytes());
+        out[4..6].copy_from_slice(&self.version.to_le_bytes());
         out[6..8].copy_from_slice(&self.kind.to_le_bytes());
         out[8..16].copy_from_slice(&self.request.to_le_bytes());
         out[16..20].copy_from_slice(&self.body_bytes.to_le_bytes());
@@ -131,7 +140,7 @@ impl FrameHeader {
         if body_bytes > BODY_BYTES_MAX || payload_bytes > PAYLOAD_BYTES_MAX {
             return Err(FrameError::Oversized { body_bytes, payload_bytes });
         }
-        Ok(FrameHeader { kind, request, body_bytes, payload_bytes, body_crc })
+        Ok(FrameHeader { version, kind, request, body_bytes, payload_bytes, body_crc })
     }
 
     /// Checks `body` against the header's checksum.

@@ -109,7 +109,7 @@ async fn create(create: args::VolumeCreate, cluster: Option<&Path>, report: Repo
     }
     let private = if create.data == args::DataMode::Privacy { ", private data" } else { "" };
     let mut text = format!("volume {}: {shape}, unit {}{private}\n", create.name, size::show(create.unit));
-    let facts = client.volumes().await?.iter().find(|row| row.name == create.name).map(facts);
+    let facts = facts_of(&client, &create.name).await?;
     if let Some(key) = facts.as_ref().and_then(|row| row.key.as_ref()) {
         text.push_str(&format!(
             "encrypted, by key {key}: keep copies of it, as without it the data is lost\n"
@@ -169,7 +169,7 @@ async fn set(asked: args::VolumeSet, cluster: Option<&Path>, report: Report) -> 
         client.volume_set_methods(&asked.name, methods.into()).await?;
     }
     if asked.scheme.is_none() && asked.width.is_none() && asked.unit.is_none() {
-        let row = client.volumes().await?.iter().find(|row| row.name == asked.name).map(facts);
+        let row = facts_of(&client, &asked.name).await?;
         return report.facts(&row, |row| {
             let data = row.as_ref().map_or("", |row| row.data);
             let methods = row.as_ref().map_or("", |row| row.methods);
@@ -189,7 +189,7 @@ async fn set(asked: args::VolumeSet, cluster: Option<&Path>, report: Report) -> 
     };
     let shape = Asked::new(&scheme, asked.width, unit).doing(what)?.shape(&client, what).await?;
     client.set_layout(&root, Some(shape)).await?;
-    let facts = client.volumes().await?.iter().find(|row| row.name == asked.name).map(facts);
+    let facts = facts_of(&client, &asked.name).await?;
     report.facts(&facts, |_| {
         let again = format!("; braid relayout braid://{} {}", asked.name, layout::flags(shape));
         let unit = size::show(shape.unit_bytes().into());
@@ -279,7 +279,13 @@ async fn drives_known(client: &Client) -> Result<(usize, Vec<String>), Failure> 
     Ok((known.count(), away.collect()))
 }
 
-fn facts(row: &VolumeRow) -> Row {
+async fn facts_of(client: &Client, volume: &str) -> Result<Option<Row>, Failure> {
+    let list = client.volume_list().await?;
+    let row = list.volumes.iter().find(|row| row.name == volume);
+    Ok(row.map(|row| facts(row, list.methods_of(row.volume))))
+}
+
+fn facts(row: &VolumeRow, methods: Methods) -> Row {
     Row {
         name: row.name.clone(),
         shape: shape_facts(&row.shape),
@@ -290,7 +296,7 @@ fn facts(row: &VolumeRow) -> Row {
             Protection::Privacy => "privacy",
             Protection::Integrity | Protection::IntegrityData => "integrity",
         },
-        methods: match row.methods {
+        methods: match methods {
             Methods::None => "none",
             Methods::Builtin => "builtin",
         },
@@ -299,8 +305,8 @@ fn facts(row: &VolumeRow) -> Row {
 }
 
 async fn list(client: &Client, report: Report) -> Result<(), Failure> {
-    let volumes = client.volumes().await?;
-    let rows: Vec<Row> = volumes.iter().map(facts).collect();
+    let list = client.volume_list().await?;
+    let rows: Vec<Row> = list.volumes.iter().map(|row| facts(row, list.methods_of(row.volume))).collect();
     report.facts(&rows, |rows| {
         let cells = rows.iter().map(|row| {
             let quota = if row.quota_bytes == 0 { "none".to_owned() } else { size::show(row.quota_bytes) };

@@ -9,7 +9,7 @@ use braid_wire::control::{
     DirectoryReply, DrainDrive, DrainDriveReply, Entry, FreeUnnamed, JobRow, Jobs, Lookup, Methods,
     NamePlace, PauseDrive, ReadBackup, ReadDirectory, RemoveDrive, RenameHow, ReplaceDrive, ScrubDrive,
     ScrubDriveReply, ShapeSpec, StatRow, Status, StatusReply, UnlinkOnly, VolumeCreate, VolumeList,
-    VolumeMethods, VolumeProtect, VolumeRemove, VolumeRow,
+    VolumeListReply, VolumeMethods, VolumeProtect, VolumeRemove, VolumeRow,
 };
 use braid_wire::data::{CalibrateAct, ScrubAct};
 use braid_wire::{Reason, Refusal};
@@ -90,8 +90,13 @@ impl Client {
 
     /// All volumes, by name.
     pub async fn volumes(&self) -> Result<Vec<VolumeRow>> {
+        Ok(self.volume_list().await?.volumes)
+    }
+
+    /// All volumes, by name, and the methods that drives run on their files.
+    pub async fn volume_list(&self) -> Result<VolumeListReply> {
         match self.ask_manager("volumes", VolumeList {}).await? {
-            ControlReply::Volumes(list) => Ok(list.volumes),
+            ControlReply::Volumes(list) => Ok(list),
             other => Err(unexpected("volumes", &other)),
         }
     }

@@ -68,7 +68,6 @@ mod tests {
             past_files: 0,
             past_bytes: 0,
             protection: braid_wire::capability::Protection::Integrity,
-            methods: braid_wire::control::Methods::Builtin,
             key: None,
         };
         let shared = || drive("a", 7, 1_000, 993);

@@ -203,8 +203,9 @@ async fn a_volume_may_switch_methods_off_and_then_the_client_answers() {
     let before = run(&client, &at, "count", RunAt::Cheapest).await;
     assert_eq!(before.bytes_at_drives, before.bytes);
     client.volume_set_methods("main", Methods::None).await.expect("set");
-    let volumes = client.volumes().await.expect("listed");
-    assert!(volumes.iter().any(|row| row.name == "main" && row.methods == Methods::None));
+    let list = client.volume_list().await.expect("listed");
+    let main = list.volumes.iter().find(|row| row.name == "main").expect("the volume");
+    assert_eq!(list.methods_of(main.volume), Methods::None);
     let after = run(&client, &at, "count", RunAt::Cheapest).await;
     assert_eq!((after.bytes_at_drives, &after.answer), (0, &before.answer));
     let refused = client.run(&at, &asked("count").at(RunAt::Drives)).await.expect_err("it is off");

@@ -11,7 +11,7 @@ use braid_meta::tree::view::{self, Asker, ColumnKeys, Opener};
 use braid_wire::control::{DriveState, Opened};
 use braid_wire::{Reason, Refusal};
 
-use crate::asker::{asker, asker_token};
+use crate::asker::{asker, asker_token, asker_version};
 use crate::columns::partitions::make_partition;
 use crate::core::Core;
 use crate::files::reach::{Need, with_reach};
@@ -86,7 +86,8 @@ async fn opened_under(
     // It may have been shut out since it asked, and the keys were turned for that.
     core.clients().check(asker())?;
     let now_ms = core.now_ms();
-    let by = Asker { client: asker(), until_ms: token_rights::until_ms(core, asker_token())? };
+    let until_ms = token_rights::until_ms(core, asker_token())?;
+    let by = Asker { client: asker(), version: asker_version(), until_ms };
     let lease_ms = core.client_lease_ms;
     let reserved = reserved.as_ref();
     let drives = core.drives();

@@ -20,6 +20,7 @@ use braid_wire::control::{
 use braid_wire::data::DriveParts;
 use braid_wire::{Addresses, Reason, Refusal};
 
+use crate::asker::asker_version;
 use crate::core::{Core, set_record};
 use crate::restore::terms::{RESTORED_LATER_MS, begin_term, is_of_lost_state};
 use crate::sessions::keys::handle_heartbeat as handle_key;
@@ -115,6 +116,7 @@ pub async fn heartbeat(core: &Arc<Core>, drive: DriveId, beat: Heartbeat) -> Res
         (table.state(drive, now_ms), table.drive(drive).map(|known| known.record.clone()))
     };
     let known = known.ok_or_else(unknown)?;
+    core.drives().set_version(drive, asker_version());
     let known = handle_key(core, known, beat.key).await?;
     if known.replaced_by != DriveId(0) {
         core.drives().heartbeat(drive, &beat, core.running_ms());

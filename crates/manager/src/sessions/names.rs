@@ -9,6 +9,7 @@ use braid_meta::rules::operations::{Once, Operation, OperationResult};
 use braid_meta::tree::directories::{self, Found, Parents};
 use braid_meta::tree::{attributes, nodes, quotas, shapes, view, volumes};
 use braid_wire::Refusal;
+use braid_wire::codec::Added;
 use braid_wire::control::{
     DirectoryReply, HardLink, Lookup, MakeDirectory, MakeNode, NamePlace, QuotaList, QuotaListReply,
     QuotaRemove, QuotaSet, ReadDirectory, Rename, SetAttributes, SetXattr, StatRow, Unlink, VolumeCreate,
@@ -109,8 +110,10 @@ pub(crate) async fn list_quotas(core: &Arc<Core>, list: QuotaList) -> Result<Quo
 }
 
 pub(crate) async fn volumes(core: &Arc<Core>) -> Result<VolumeListReply, Refusal> {
-    let volumes = core.read(|_, tx| volumes::rows(tx)).await?;
-    Ok(VolumeListReply { volumes })
+    core.read(|_, tx| {
+        Ok(VolumeListReply { volumes: volumes::rows(tx)?, methods: Added(volumes::methods_rows(tx)?) })
+    })
+    .await
 }
 
 /// Lists a directory, and has the client watch it and the listed files if it asked to.

@@ -18,6 +18,7 @@ use braid_wire::token::{Standing, Token, TokenRole};
 use braid_wire::{Reason, Refusal};
 use tokio::task::JoinSet;
 
+use crate::asker::asked_in;
 use crate::core::Core;
 use crate::sessions::dispatch::{Caller, answer};
 use crate::sessions::session_slots::Visitor;
@@ -112,7 +113,7 @@ async fn conversation(core: &Arc<Core>, stream: Stream) -> Result<(), TransportE
             asked = peer.next(|| core.head()) => asked?,
             () = is_over(core, token) => None,
         };
-        let Some(Asked { number, head, request }) = asked else { return Ok(()) };
+        let Some(Asked { number, version, head, request }) = asked else { return Ok(()) };
         if peer.standing == Standing::Drive && is_void(core, peer.drive, peer.key) {
             // The drive connects again, with its new key.
             return Ok(());
@@ -127,7 +128,7 @@ async fn conversation(core: &Arc<Core>, stream: Stream) -> Result<(), TransportE
         }
         let answering = async {
             match request {
-                Ok(request) => answer(core, &caller, &head, request).await,
+                Ok(request) => asked_in(version, answer(core, &caller, &head, request)).await,
                 Err(refusal) => Err(refusal),
             }
         };

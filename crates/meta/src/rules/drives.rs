@@ -21,6 +21,7 @@ use std::sync::Arc;
 use braid_layout::DriveId;
 use braid_wire::control::{DriveState, FileSystem, Heartbeat, Latency, ProcessMark, WholeRate};
 use braid_wire::data::{DriveCounts, DriveParts, ScrubState};
+use braid_wire::frame::WIRE_VERSION_OLDEST;
 use braid_wire::{Reason, Refusal};
 
 use self::heard::heard;
@@ -64,6 +65,8 @@ pub struct DriveTable {
 pub struct Drive {
     /// The drive's stored record.
     pub record: DriveRecord,
+    /// Newest wire version that the drive speaks, as last reported; the oldest there is, before that.
+    pub version: u16,
     /// Process id, as last reported; 0: not yet.
     pub pid: u32,
     /// Bytes that the drive can hold, as last reported.
@@ -160,6 +163,7 @@ impl DriveTable {
         let drive = Drive {
             capacity_bytes: record.capacity_bytes,
             record,
+            version: WIRE_VERSION_OLDEST,
             pid: 0,
             used_bytes: 0,
             live_bytes: 0,
@@ -216,6 +220,13 @@ impl DriveTable {
         let named = |drive: &&Drive| drive.record.name == name;
         let by_name = self.iter().filter(named).min_by_key(|drive| drive.record.replaced_by != DriveId(0));
         by_name.or_else(|| self.iter().find(|drive| drive.record.drive.to_string() == name))
+    }
+
+    /// Notes the newest wire version that a drive speaks. Unknown drives are passed over.
+    pub fn set_version(&mut self, drive: DriveId, version: u16) {
+        if let Some(drive) = self.drives.get_mut(&drive) {
+            drive.version = version;
+        }
     }
 
     /// Takes a heartbeat. `None` if the drive is unknown.

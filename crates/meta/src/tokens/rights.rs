@@ -253,6 +253,7 @@ pub fn shown(volumes: &[VolumeId], urls: &[String], reply: ControlReply) -> Cont
     match reply {
         ControlReply::Volumes(mut list) => {
             list.volumes.retain(|row| volumes.contains(&row.volume));
+            list.methods.0.retain(|row| volumes.contains(&row.volume));
             list.into()
         }
         ControlReply::Quotas(mut list) => {
@@ -280,8 +281,8 @@ mod tests {
     use braid_wire::DecodeError;
     use braid_wire::capability::{Key, Protection};
     use braid_wire::control::{
-        CreateUnnamed, HeldLease, Lock, Methods, Open, Qualify, QuotaListReply, QuotaRow, Refresh, Rename,
-        Renew, ShapeSpec, VolumeListReply, VolumeRow,
+        CreateUnnamed, HeldLease, Lock, Methods, MethodsRow, Open, Qualify, QuotaListReply, QuotaRow,
+        Refresh, Rename, Renew, ShapeSpec, VolumeListReply, VolumeRow,
     };
 
     use super::*;
@@ -511,13 +512,17 @@ mod tests {
             past_files: 0,
             past_bytes: 0,
             protection: Protection::Integrity,
-            methods: Methods::Builtin,
             key: None,
         };
-        let list = VolumeListReply { volumes: vec![row(7, "a"), row(8, "ab")] };
+        let methods = [7, 8].map(|volume| MethodsRow { volume: VolumeId(volume), methods: Methods::Builtin });
+        let list = VolumeListReply {
+            volumes: vec![row(7, "a"), row(8, "ab")],
+            methods: braid_wire::codec::Added(methods.to_vec()),
+        };
         let urls = ["braid://a".to_owned()];
         let ControlReply::Volumes(left) = shown(&[VolumeId(7)], &urls, list.into()) else { panic!("a list") };
         assert_eq!(left.volumes.iter().map(|row| row.name.as_str()).collect::<Vec<_>>(), ["a"]);
+        assert_eq!((left.methods.0.len(), left.methods_of(VolumeId(7))), (1, Methods::Builtin));
         let quota = |place: &str| QuotaRow {
             place: place.to_owned(),
             user: None,

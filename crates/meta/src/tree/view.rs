@@ -2,7 +2,7 @@
 
 use braid_layout::{ClientId, ColumnMask, DriveId, FileId, HolderId};
 use braid_wire::Refusal;
-use braid_wire::capability::{LeaseKind, Promise, Protection};
+use braid_wire::capability::{LeaseKind, METHODS_SINCE, Promise, Protection};
 use braid_wire::control::{ColumnRow, DriveRow, DriveState, Grant, Methods, Opened, SegmentRow, StatRow};
 
 use crate::records::schema::{
@@ -74,6 +74,8 @@ pub enum Opener {
 pub struct Asker {
     /// The client's number.
     pub client: ClientId,
+    /// Newest wire version that it speaks.
+    pub version: u16,
     /// Manager time at which its capabilities end at the latest: that of its token.
     pub until_ms: u64,
 }
@@ -103,7 +105,8 @@ pub fn opened(
     let of_segment = |(index, segment): (u32, &SegmentRecord)| -> Vec<Option<Grant>> {
         let row = segment_row(drives, segment, now_ms);
         let grant = |column: braid_layout::Column| {
-            let master = &drives.drive(segment.drive(column))?.record.master;
+            let drive = drives.drive(segment.drive(column))?;
+            let master = &drive.record.master;
             let epoch = keys.epochs.get(usize::try_from(index).ok()?)?.get(column.index()).copied().flatten();
             let epoch = epoch.unwrap_or(grants::KEY_EPOCH_FIRST);
             let use_ = match opener {
@@ -121,10 +124,7 @@ pub fn opened(
                 Opener::Healer(_) | Opener::Filler(_) => Promise::REBUILD,
                 _ => reserved.map_or(Promise::NONE, |record| record.promise(segment.drive(column))),
             };
-            let runs = match opener {
-                Opener::Reader | Opener::Writer(_) => keys.methods,
-                Opener::Healer(_) | Opener::Filler(_) => Methods::None,
-            };
+            let runs = runs(keys.methods, opener, drive.version.min(asker.version));
             let standing = Standing { client, promise, runs };
             let keys = (epoch, keys.protection);
             Some(grants::for_client(master, keys, file, inode, segment, column, use_, standing, expires_ms))
@@ -149,6 +149,15 @@ pub fn opened(
         reach: inode.reach.filter(|_| matches!(opener, Opener::Writer(_))),
         cluster: inode.cluster,
         promise: reserved.filter(|record| is_kept(record, inode)).map(ReservationRecord::handle),
+    }
+}
+
+/// The methods that a drive runs for the opener of a file, if the older of the two speaks this wire version. An
+/// older peer cannot read capabilities that have a right to run methods.
+fn runs(of_volume: Methods, opener: Opener, version: u16) -> Methods {
+    match opener {
+        Opener::Reader | Opener::Writer(_) if version >= METHODS_SINCE => of_volume,
+        _ => Methods::None,
     }
 }
 
@@ -217,5 +226,20 @@ fn segment_row(drives: &DriveTable, segment: &SegmentRecord, now_ms: u64) -> Seg
         set: segment.set.minus(replaced),
         joining: segment.joining.minus(replaced),
         columns: segment.drives.iter().map(column).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_of_older_releases_get_no_right_to_run_methods() {
+        let of = |opener, version| runs(Methods::Builtin, opener, version);
+        assert_eq!(of(Opener::Reader, METHODS_SINCE), Methods::Builtin);
+        assert_eq!(of(Opener::Writer(HolderId(1)), METHODS_SINCE + 1), Methods::Builtin);
+        assert_eq!(of(Opener::Reader, METHODS_SINCE - 1), Methods::None);
+        assert_eq!(of(Opener::Healer(DriveId(1)), METHODS_SINCE), Methods::None);
+        assert_eq!(runs(Methods::None, Opener::Reader, METHODS_SINCE), Methods::None);
     }
 }

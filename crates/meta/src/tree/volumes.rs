@@ -3,7 +3,7 @@
 use braid_layout::{DriveId, FileId, VolumeId};
 use braid_wire::capability::Protection;
 use braid_wire::control::{
-    KEY_ID_BYTES_MAX, LABEL_BYTES_MAX, Methods, ShapeSpec, VolumeKey, VolumeRekey, VolumeRow,
+    KEY_ID_BYTES_MAX, LABEL_BYTES_MAX, Methods, MethodsRow, ShapeSpec, VolumeKey, VolumeRekey, VolumeRow,
     WRAPPED_BYTES_MAX,
 };
 use braid_wire::frame::BODY_BYTES_MAX;
@@ -228,6 +228,16 @@ pub fn rows(tx: &Tx) -> Result<Vec<VolumeRow>, Refusal> {
     Ok(rows)
 }
 
+/// The methods that drives run on the files of volumes; those without any are left out.
+pub fn methods_rows(tx: &Tx) -> Result<Vec<MethodsRow>, Refusal> {
+    let row = |record: VolumeRecord| -> Result<MethodsRow, Refusal> {
+        Ok(MethodsRow { volume: record.volume, methods: methods(tx, record.volume)? })
+    };
+    let mut rows = all(tx)?.into_iter().map(row).collect::<Result<Vec<_>, _>>()?;
+    rows.retain(|row| row.methods != Methods::None);
+    Ok(rows)
+}
+
 fn row(tx: &Tx, volume: VolumeRecord) -> Result<VolumeRow, Refusal> {
     let past = past::history(tx, volume.volume)?;
     Ok(VolumeRow {
@@ -241,7 +251,6 @@ fn row(tx: &Tx, volume: VolumeRecord) -> Result<VolumeRow, Refusal> {
         file_bytes: volume.file_bytes,
         created_ms: volume.created_ms,
         protection: protection(tx, volume.volume)?,
-        methods: methods(tx, volume.volume)?,
         key: seal_of(tx, volume.volume)?,
     })
 }

@@ -70,7 +70,7 @@ pub use lock::{HeldLock, Lock, LockHow, LockKind, LockState, Locked};
 pub use manager::{AddManager, EtcdPeer, ManagerAdded, RemoveManager};
 pub use names::{
     DirectoryReply, Entry, EntryKind, KEY_ID_BYTES_MAX, LABEL_BYTES_MAX, Link, Lookup, MODE_MAX,
-    MakeDirectory, Methods, NAME_BYTES_MAX, NamePlace, PATH_BYTES_MAX, QuotaList, QuotaListReply,
+    MakeDirectory, Methods, MethodsRow, NAME_BYTES_MAX, NamePlace, PATH_BYTES_MAX, QuotaList, QuotaListReply,
     QuotaRemove, QuotaRow, QuotaSet, ReadDirectory, Rename, RenameHow, Seen, Unlink, UnlinkOnly,
     VolumeCreate, VolumeKey, VolumeList, VolumeListReply, VolumeMethods, VolumeProtect, VolumeRekey,
     VolumeRemove, VolumeRow, WRAPPED_BYTES_MAX,

@@ -6,6 +6,7 @@ use super::attributes::{AttributeChanges, FileAttributes, NewAttributes};
 use super::file::{Backing, Ended};
 use super::shape::ShapeSpec;
 use crate::capability::Protection;
+use crate::codec::Added;
 
 /// Maximum length of a name in a directory, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
@@ -114,8 +115,6 @@ record! {
         past_bytes: u64,
         /// The protection of its data between clients and drives.
         protection: Protection,
-        /// The methods that drives run on its files.
-        methods: Methods,
         /// The key of an encrypted volume, wrapped; absent: it is not encrypted.
         key: Option<VolumeKey>,
     }
@@ -284,6 +283,26 @@ record! {
     pub struct VolumeListReply {
         /// The volumes, in the order of their names.
         volumes: Vec<VolumeRow>,
+        /// The methods that drives run on the files of these volumes. On those of others they run none. Since
+        /// version 4.
+        methods: Added<Vec<MethodsRow>>,
+    }
+}
+
+record! {
+    /// The methods that drives run on the files of a volume.
+    pub struct MethodsRow {
+        /// The volume's number.
+        volume: VolumeId,
+        /// The methods.
+        methods: Methods,
+    }
+}
+
+impl VolumeListReply {
+    /// The methods that drives run on the files of a volume.
+    pub fn methods_of(&self, volume: VolumeId) -> Methods {
+        self.methods.0.iter().find(|row| row.volume == volume).map_or(Methods::None, |row| row.methods)
     }
 }
 

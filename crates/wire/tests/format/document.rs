@@ -273,6 +273,7 @@ fn capability_offsets() {
 #[test]
 fn frame_header_offsets() {
     let header = FrameHeader {
+        version: WIRE_VERSION,
         kind: 0x0102,
         request: 0x0304_0506_0708_090a,
         body_bytes: 0x000b_0c0d,

@@ -80,6 +80,7 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         data::DriveCounts,
         control::ShapeSpec,
         control::VolumeRow,
+        control::MethodsRow,
         control::VolumeKey,
         control::QuotaRow,
         control::KeyTurn,
@@ -257,6 +258,8 @@ pub(crate) fn emit(type_name: &str, path: &str, source: &mut dyn Source, out: &m
         }
         line(count_bytes(count), format!("{path}: bytes"), "u32");
         line(bytes, path.to_owned(), type_name);
+    } else if let Some(field) = inner(type_name, "Added") {
+        emit(field, path, source, out);
     } else if let Some(entry) = inner(type_name, "Vec") {
         let count = source.count(entry);
         line(count_bytes(count), format!("{path}: entries"), "u32");

@@ -80,7 +80,7 @@ async fn client_of(
                 let accepted =
                     ControlPeer::accept(stream, &identity, &hello, Vec::new(), head, secret, slot).await;
                 let mut peer = accepted.unwrap();
-                while let Ok(Some(Asked { number, head: of, request })) = peer.next(head).await {
+                while let Ok(Some(Asked { number, head: of, request, .. })) = peer.next(head).await {
                     let request = request.unwrap();
                     let nth = usize::try_from(asked.fetch_add(1, Ordering::SeqCst)).unwrap();
                     let _ = tell.send(of);
