@@ -18,6 +18,26 @@
 #include <sys/uio.h>
 
 /**
+ * A method runs where it takes less time.
+ */
+#define BRAID_AT_CHEAPEST 0
+
+/**
+ * A method runs at the drives; fails if none may run it.
+ */
+#define BRAID_AT_DRIVES 1
+
+/**
+ * A method runs here: the file is read.
+ */
+#define BRAID_AT_CLIENT 2
+
+/**
+ * The answer of a method.
+ */
+typedef struct braid_answer braid_answer;
+
+/**
  * A client of one cluster. Any number of threads may use it at once.
  */
 typedef struct braid_client braid_client;
@@ -328,6 +348,34 @@ uint64_t braid_stripe_bytes(const struct braid_file *file);
  * Tells how the reserved rate was kept so far. Returns 1, 0 if the file has none, or -1.
  */
 int braid_lateness(const struct braid_file *file, struct braid_account *lateness);
+
+/**
+ * Runs a method on a file: docs/methods.md has the methods. `arguments` are texts NAME=VALUE, with NULL behind
+ * the last; or NULL. `at` is one of BRAID_AT_... It takes as long as it takes to read the file. The answer is
+ * freed by braid_answer_free.
+ */
+struct braid_answer *braid_run(const struct braid_client *client,
+                               const char * method,
+                               const char * name,
+                               const char *const * arguments,
+                               int at);
+
+/**
+ * The answer as a JSON document, the one of `braid run --json`. It stays until the answer is freed.
+ */
+const char *braid_answer_text(const struct braid_answer *answered);
+
+/**
+ * The rows of an answer that is a table, as they are, and their length in bytes. They stay until the answer is
+ * freed. Fails if the answer is no table.
+ */
+const void *braid_answer_rows(const struct braid_answer *answered,
+                              size_t *length);
+
+/**
+ * Frees an answer, which is not used again; NULL is allowed.
+ */
+void braid_answer_free(struct braid_answer *answered);
 
 /**
  * Facts about the object of this name. Symbolic links are followed.

@@ -25,6 +25,7 @@ mod errors;
 mod file;
 mod list;
 mod memory;
+mod methods;
 mod names;
 mod process;
 mod requests;

@@ -122,6 +122,33 @@ pub struct Extents(*const Extent);
 #[derive(Debug)]
 pub struct Vectors(*const libc::iovec);
 
+/// The first of C's strings, behind the last of which is a null; or null. They are valid for the call that they
+/// were given to.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Texts(*const Text);
+
+impl Texts {
+    /// All of the strings.
+    pub(crate) fn all(&self) -> Result<Vec<&str>, Failure> {
+        let mut all = Vec::new();
+        while !self.0.is_null() {
+            if all.len() == LIST_MAX {
+                return Err(Failure::invalid(format!(
+                    "a list of more than {LIST_MAX} texts, or one without NULL"
+                )));
+            }
+            // SAFETY: C says that the list goes on up to a null, which was not met yet, and that it stays.
+            let text: &Text = unsafe { &*self.0.add(all.len()) };
+            match text.text("an argument")? {
+                Some(text) => all.push(text),
+                None => break,
+            }
+        }
+        Ok(all)
+    }
+}
+
 /// Maximum number of extents or iovecs in one list.
 pub(crate) const LIST_MAX: usize = 65_536;
 

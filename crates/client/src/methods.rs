@@ -6,8 +6,12 @@
 //! does not answer for is read, as any reader reads it, and judged here by the same code. The ends of pieces
 //! go to [`Seams`], which gives the records that lie across them.
 
+mod document;
 mod drives;
 mod passes;
+
+pub use document::RunDocument;
+pub use passes::{METHODS_OF_RUNS, MethodOfRuns};
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -126,8 +130,8 @@ impl RunAsk {
 }
 
 impl Client {
-    /// Runs a method on a file.
-    pub async fn run(&self, name: &Name, ask: &RunAsk) -> Result<Ran> {
+    /// Runs a method that takes one run.
+    pub(crate) async fn run_once(&self, name: &Name, ask: &RunAsk) -> Result<Ran> {
         // What cannot be right is refused before anything is opened.
         let subject = name.to_string();
         if braid_methods::find(&ask.method).is_none() {

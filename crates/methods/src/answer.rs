@@ -46,6 +46,11 @@ pub enum Answer {
         /// Lines of which a part is no item.
         bad_lines: u64,
     },
+    /// Where two files differ.
+    Difference {
+        /// The first byte in which they differ, or the end of the shorter one; `None`: they are the same.
+        first: Option<u64>,
+    },
     /// Rows of a table, as CSV with a header.
     Rows(Vec<u8>),
 }

@@ -30,7 +30,7 @@ pub enum ArgumentsError {
         /// The argument's name.
         name: String,
         /// The arguments that it takes.
-        takes: &'static str,
+        takes: String,
     },
     /// An argument is named twice.
     #[error("the argument {name:?} is given twice")]
@@ -83,7 +83,7 @@ impl Arguments {
     }
 
     /// Refuses arguments that the method does not take, and those that are named twice.
-    pub(crate) fn check(&self, method: &'static str, takes: &[&'static str]) -> Result<(), ArgumentsError> {
+    pub fn check(&self, method: &'static str, takes: &[&'static str]) -> Result<(), ArgumentsError> {
         let bytes = self.0.iter().map(|argument| argument.name.len() + argument.value.len()).sum();
         if bytes > ARGUMENT_BYTES_MAX {
             return Err(ArgumentsError::TooLong { bytes, max: ARGUMENT_BYTES_MAX });
@@ -91,7 +91,8 @@ impl Arguments {
         for (at, argument) in self.0.iter().enumerate() {
             let name = argument.name.clone();
             if !takes.contains(&name.as_str()) {
-                let takes = crate::program::find(method).map_or("", |known| known.arguments);
+                let known = crate::program::find(method);
+                let takes = known.map_or_else(|| takes.join(", "), |known| known.arguments.to_owned());
                 return Err(ArgumentsError::Name { method, name, takes });
             }
             if self.0[..at].iter().any(|earlier| earlier.name == name) {
@@ -102,12 +103,12 @@ impl Arguments {
     }
 
     /// The value that a method cannot do without.
-    pub(crate) fn need(&self, method: &'static str, name: &'static str) -> Result<&str, ArgumentsError> {
+    pub fn need(&self, method: &'static str, name: &'static str) -> Result<&str, ArgumentsError> {
         self.get(name).ok_or(ArgumentsError::Missing { method, name })
     }
 
     /// A number of at least `min` and at most `max`; `default` if there is no such argument.
-    pub(crate) fn number(
+    pub fn number(
         &self,
         name: &'static str,
         default: u64,

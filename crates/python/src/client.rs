@@ -26,6 +26,7 @@ use crate::file::File;
 use crate::gate::Gate;
 use crate::layouts::{self, InForce};
 use crate::many::{self, Item, Part};
+use crate::methods::{self, Answered, Progress};
 use crate::process::OfProcess;
 use crate::rates::{self, Asked, Reservation};
 use crate::rows::{Cluster, EntryFacts, Volume, entry, facts};
@@ -209,6 +210,21 @@ impl Client {
             let entries = client.list(&name).all().await?;
             Ok(entries.into_iter().map(entry).collect::<Vec<EntryFacts>>())
         })
+    }
+
+    /// Runs a method on a file.
+    fn run(
+        &self,
+        py: Python<'_>,
+        name: &[u8],
+        method: &str,
+        arguments: Vec<(String, String)>,
+        at: &str,
+        progress: Option<Bound<'_, Progress>>,
+        how: How<'_>,
+    ) -> PyResult<Py<PyAny>> {
+        let ask = methods::ask(method, arguments, at, progress.as_ref().map(Bound::get));
+        self.with_name(py, how, name, async move |client, name| Ok(Answered(client.run(&name, &ask).await?)))
     }
 
     fn mkdir(&self, py: Python<'_>, name: &[u8], parents: bool, how: How<'_>) -> PyResult<Py<PyAny>> {

@@ -23,6 +23,7 @@ mod gate;
 mod later;
 mod layouts;
 mod many;
+mod methods;
 mod process;
 mod rates;
 mod rows;
@@ -38,6 +39,8 @@ mod _native {
     use crate::file::File;
     #[pymodule_export]
     use crate::later::Pending;
+    #[pymodule_export]
+    use crate::methods::Progress;
 
     use pyo3::prelude::*;
 

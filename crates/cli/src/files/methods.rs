@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use braid_client::{
-    Answer, Argument, Arguments, Client, Found, ItemSet, METHODS, Name, PlannedRun, Ran, RunAsk, RunAt,
+    Answer, Argument, Arguments, Client, ItemSet, METHODS, METHODS_OF_RUNS, MethodOfRuns, Name, PlannedRun,
+    Ran, RunAsk, RunAt,
 };
 use serde::Serialize;
 
@@ -19,8 +20,6 @@ use crate::{args, connect};
 
 /// Interval between two looks at how far a run is.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// Items of the largest frequent sets, unless the command says otherwise.
-const ITEMS_MAX: usize = 3;
 
 /// A method in `--json`.
 #[derive(Debug, Serialize)]
@@ -28,63 +27,6 @@ struct MethodFacts {
     name: &'static str,
     about: &'static str,
     arguments: &'static str,
-}
-
-/// Methods that take several runs.
-const OWN: [MethodFacts; 2] = [
-    MethodFacts { name: "compare", about: "where two files differ", arguments: "with=braid://VOLUME/PATH" },
-    MethodFacts {
-        name: "frequent-sets",
-        about: "the sets of items that many lines hold, by the apriori algorithm",
-        arguments: "support=LINES items=NUMBER",
-    },
-];
-
-/// An answer in `--json`.
-#[derive(Debug, Serialize)]
-struct RunFacts {
-    method: String,
-    #[serde(flatten)]
-    answer: AnswerFacts,
-    bytes: u64,
-    /// Bytes that drives answered for; the others were read.
-    bytes_at_drives: u64,
-    /// Bytes of the answers of drives.
-    answer_bytes: u64,
-    /// True if the file was written meanwhile.
-    changed: bool,
-}
-
-/// The whole answer. Bytes that are not UTF-8 are replaced.
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-enum AnswerFacts {
-    Count { records: u64, record_bytes: u64 },
-    Records { records: Vec<RecordFacts> },
-    Histogram { bins: Vec<BinFacts>, below: u64, above: u64, without: u64 },
-    Digest { algorithm: &'static str, digest: String },
-    Blocks { block_bytes: u64, digests: Vec<String> },
-    Sets { sets: Vec<SetFacts>, lines: u64, bad_lines: u64 },
-    Rows { rows: String },
-}
-
-#[derive(Debug, Serialize)]
-struct RecordFacts {
-    offset: u64,
-    text: String,
-}
-
-#[derive(Debug, Serialize)]
-struct BinFacts {
-    from: i64,
-    to: i64,
-    count: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct SetFacts {
-    items: Vec<u32>,
-    count: u64,
 }
 
 /// The plan of a run in `--json`.
@@ -101,12 +43,6 @@ struct ExplainFacts {
 struct WayFacts {
     moved_bytes: u64,
     time_us: u64,
-}
-
-/// The first byte in which two files differ; null: they are the same.
-#[derive(Debug, Serialize)]
-struct Compared {
-    first_difference: Option<u64>,
 }
 
 /// A file's checksum in `--json`.
@@ -135,22 +71,6 @@ pub(crate) async fn run(asked: args::Run, cluster: Option<&Path>, report: Report
     let arguments = arguments_of(&asked.arguments)?;
     let client = connect::cluster(cluster).await?;
     let progress = Arc::default();
-    if method == "compare" {
-        let other = need(&arguments, "compare", "with")?;
-        let other = remote(other.as_ref())?;
-        let work = client.compare(&name, &other, at, &progress);
-        let first_difference = shown(&client, &name, report, &progress, work).await?;
-        return compared(first_difference, report);
-    }
-    if method == "frequent-sets" && arguments.get("support").is_some() {
-        let support = number(&arguments, "support")?.unwrap_or(1);
-        let items = number(&arguments, "items")?;
-        let items = items.and_then(|items| usize::try_from(items).ok()).unwrap_or(ITEMS_MAX);
-        let work = client.frequent_sets(&name, support, items, at, &progress);
-        let sets: Vec<SetFacts> =
-            shown(&client, &name, report, &progress, work).await?.into_iter().map(set_facts).collect();
-        return report.facts(&sets, |sets| show_sets(sets));
-    }
     let ask = RunAsk {
         record_max: asked.record_max,
         progress: Arc::clone(&progress),
@@ -163,11 +83,17 @@ pub(crate) async fn run(asked: args::Run, cluster: Option<&Path>, report: Report
     let ran = shown(&client, &name, report, &progress, work).await?;
     let changed = ran.changed;
     if report.json {
-        report.facts(&facts(method, ran), |_| String::new())?;
+        report.facts(&ran.document(&method), |_| String::new())?;
     } else {
         print_bytes(&text_of(&ran))?;
     }
-    if changed { Err(is_changed("run", &name)) } else { Ok(()) }
+    match ran.answer {
+        _ if changed => Err(is_changed("run", &name)),
+        Answer::Difference { first: Some(byte) } => {
+            Err(Failure::new(Exit::Mismatch, "compare", format!("they differ from byte {byte} on")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Runs `braid sum`.
@@ -234,17 +160,6 @@ fn arguments_of(texts: &[String]) -> Result<Arguments, Failure> {
     Ok(Arguments(texts.iter().map(one).collect::<Result<_, _>>()?))
 }
 
-fn need<'a>(arguments: &'a Arguments, method: &str, name: &str) -> Result<&'a str, Failure> {
-    let missing = || Failure::usage(format!("run {method}"), format!("it needs the argument {name}=..."));
-    arguments.get(name).ok_or_else(missing)
-}
-
-fn number(arguments: &Arguments, name: &str) -> Result<Option<u64>, Failure> {
-    let Some(value) = arguments.get(name) else { return Ok(None) };
-    let wrong = |_| Failure::usage("run frequent-sets", format!("{name}={value:?}: give a whole number"));
-    value.parse().map(Some).map_err(wrong)
-}
-
 /// Lists what there is.
 fn list(report: Report) -> Result<(), Failure> {
     let of = |method: &braid_client::Method| MethodFacts {
@@ -252,24 +167,16 @@ fn list(report: Report) -> Result<(), Failure> {
         about: method.about,
         arguments: method.arguments,
     };
-    let all: Vec<MethodFacts> = METHODS.iter().map(of).chain(OWN).collect();
+    let of_runs = |method: &MethodOfRuns| MethodFacts {
+        name: method.name,
+        about: method.about,
+        arguments: method.arguments,
+    };
+    let all: Vec<MethodFacts> = METHODS.iter().map(of).chain(METHODS_OF_RUNS.iter().map(of_runs)).collect();
     report.facts(&all, |all| {
         let row = |of: &MethodFacts| vec![of.name.to_owned(), of.about.to_owned(), of.arguments.to_owned()];
         table(&["method", "answers", "arguments"], &[], all.iter().map(row))
     })
-}
-
-fn compared(first_difference: Option<u64>, report: Report) -> Result<(), Failure> {
-    report.facts(&Compared { first_difference }, |_| match first_difference {
-        None => "the files are the same\n".to_owned(),
-        Some(byte) => format!("the files differ from byte {byte} on\n"),
-    })?;
-    match first_difference {
-        None => Ok(()),
-        Some(byte) => {
-            Err(Failure::new(Exit::Mismatch, "compare", format!("they differ from byte {byte} on")))
-        }
-    }
 }
 
 fn explain(planned: &[PlannedRun], report: Report) -> Result<(), Failure> {
@@ -298,49 +205,12 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn set_facts(set: ItemSet) -> SetFacts {
-    SetFacts { items: set.items, count: set.count }
-}
-
-fn show_sets(sets: &[SetFacts]) -> String {
-    let row = |set: &SetFacts| {
+fn show_sets(sets: &[ItemSet]) -> String {
+    let row = |set: &ItemSet| {
         let items: Vec<String> = set.items.iter().map(u32::to_string).collect();
         vec![set.count.to_string(), items.join(" ")]
     };
     table(&["lines", "items"], &[0], sets.iter().map(row))
-}
-
-fn facts(method: String, ran: Ran) -> RunFacts {
-    let answer = match ran.answer {
-        Answer::Count { records, bytes } => AnswerFacts::Count { records, record_bytes: bytes },
-        Answer::Records(found) => {
-            let of = |found: Found| RecordFacts {
-                offset: found.offset,
-                text: String::from_utf8_lossy(&found.bytes).into_owned(),
-            };
-            AnswerFacts::Records { records: found.into_iter().map(of).collect() }
-        }
-        Answer::Histogram { bins, below, above, without } => {
-            let bins = bins.into_iter().map(|bin| BinFacts { from: bin.from, to: bin.to, count: bin.count });
-            AnswerFacts::Histogram { bins: bins.collect(), below, above, without }
-        }
-        Answer::Digest { algorithm, digest } => AnswerFacts::Digest { algorithm, digest: hex(&digest) },
-        Answer::Blocks { block_bytes, digests } => {
-            AnswerFacts::Blocks { block_bytes, digests: digests.iter().map(|digest| hex(digest)).collect() }
-        }
-        Answer::Sets { sets, lines, bad_lines } => {
-            AnswerFacts::Sets { sets: sets.into_iter().map(set_facts).collect(), lines, bad_lines }
-        }
-        Answer::Rows(rows) => AnswerFacts::Rows { rows: String::from_utf8_lossy(&rows).into_owned() },
-    };
-    RunFacts {
-        method,
-        answer,
-        bytes: ran.bytes,
-        bytes_at_drives: ran.bytes_at_drives,
-        answer_bytes: ran.answer_bytes,
-        changed: ran.changed,
-    }
 }
 
 /// The answer as text. Records are shown as they are, each behind its offset.
@@ -370,9 +240,12 @@ fn text_of(ran: &Ran) -> Vec<u8> {
             format!("blocks of {block_bytes} bytes\n{text}").into()
         }
         Answer::Sets { sets, lines, bad_lines } => {
-            let sets: Vec<SetFacts> = sets.iter().cloned().map(set_facts).collect();
-            let text = show_sets(&sets);
+            let text = show_sets(sets);
             format!("{}, of which {bad_lines} with what is no item\n{text}", count(*lines, "line")).into()
+        }
+        Answer::Difference { first: None } => b"the files are the same\n".to_vec(),
+        Answer::Difference { first: Some(byte) } => {
+            format!("the files differ from byte {byte} on\n").into_bytes()
         }
         Answer::Rows(rows) => rows.clone(),
     }
@@ -388,16 +261,14 @@ mod tests {
         let arguments = arguments_of(&texts(&["pattern=a=b", "invert=yes"])).expect("good");
         assert_eq!((arguments.get("pattern"), arguments.get("invert")), (Some("a=b"), Some("yes")));
         assert!(arguments_of(&texts(&["pattern"])).is_err());
-        assert!(number(&arguments, "invert").is_err());
-        assert_eq!(number(&arguments, "support"), Ok(None));
     }
 
     #[test]
     fn records_are_shown_as_they_are() {
-        let records = Answer::Records(vec![Found { offset: 7, bytes: b"a\xffb".to_vec() }]);
+        let records = Answer::Records(vec![braid_client::Found { offset: 7, bytes: b"a\xffb".to_vec() }]);
         let ran = Ran { answer: records, bytes: 9, bytes_at_drives: 9, answer_bytes: 3, changed: false };
         assert_eq!(text_of(&ran), b"7:a\xffb\n");
-        let json = serde_json::to_string(&facts("grep".to_owned(), ran)).expect("JSON");
+        let json = serde_json::to_string(&ran.document("grep")).expect("JSON");
         assert!(json.contains("\"records\":[{\"offset\":7,\"text\":\"a\u{fffd}b\"}]"), "{json}");
     }
 }

@@ -18,11 +18,13 @@ Programs that know fsspec (pandas, pyarrow, zarr, dask) take ``braid://VOLUME/PA
 from braidfs._client import Client, DirEntry, Stat, Usage
 from braidfs._file import File
 from braidfs._layouts import Layout
-from braidfs._native import __version__
+from braidfs._methods import Answer
+from braidfs._native import Progress, __version__
 from braidfs._rates import Lateness, NotAdmitted, Offer, Rate, Reservation
 from braidfs.aio import AsyncClient, AsyncFile
 
 __all__ = [
+    "Answer",
     "AsyncClient",
     "AsyncFile",
     "Client",
@@ -32,6 +34,7 @@ __all__ = [
     "Layout",
     "NotAdmitted",
     "Offer",
+    "Progress",
     "Rate",
     "Reservation",
     "Stat",

@@ -8,9 +8,10 @@ import os
 import weakref
 from typing import Any, Dict, Iterator, List, Literal, Mapping, Optional, Tuple, Union, overload
 
-from braidfs import _layouts, _native, _names, _rates
+from braidfs import _layouts, _methods, _native, _names, _rates
 from braidfs._file import BufferedRandom, BufferedReader, BufferedWriter, File
 from braidfs._layouts import Layout, LayoutLike
+from braidfs._methods import Answer
 from braidfs._names import DirEntry, Name, Stat, Usage
 from braidfs._rates import Rate, Reservation
 
@@ -296,6 +297,28 @@ class Client:
     def volumes(self) -> List[Dict[str, Any]]:
         """The volumes: name, shape, files, bytes, quota."""
         return self._native.volumes(None)
+
+    def run(
+        self,
+        method: str,
+        name: Name,
+        *,
+        at: str = "cheapest",
+        progress: Optional[_native.Progress] = None,
+        **arguments: Any,
+    ) -> Answer:
+        """Asks a question about a file's records, which the drives answer where they hold them
+        (docs/methods.md has the methods and their arguments). ``at`` is "drive" or "client" to say where.
+        ``progress`` is a :class:`braidfs.Progress`, whose ``bytes`` another thread may look at.
+
+        >>> client.run("count", "braid://main/hello").facts["records"]
+        1
+        >>> client.run("grep", "braid://main/hello", pattern="H.llo", ignore_case=True).facts["records"]
+        [(0, b'hello')]
+        """
+        encoded, given = _names.encode(name), _methods.arguments(arguments)
+        row = self._native.run(encoded, method, given, _methods.place(at), progress, None)
+        return _methods.answer(method, row)
 
     def reserve(self, name: Name, rate: Rate, direction: str, *, dry_run: bool = False) -> Reservation:
         """Reserves a data rate to "read" or to "write" a file, a directory or a volume. What is opened there

@@ -4,12 +4,18 @@ its futures) or True (get a Pending)."""
 import asyncio
 from typing import Any, Dict, Optional, Sequence, Tuple, Union, final
 
-__all__ = ["Client", "File", "Pending", "__version__"]
+__all__ = ["Client", "File", "Pending", "Progress", "__version__"]
 __version__: str
 
 _How = Union[None, bool, asyncio.AbstractEventLoop]
 #: Permission bits, owner, group, when it was read, when it was changed.
 _Changes = Tuple[Optional[int], Optional[int], Optional[int], Optional[int], Optional[int]]
+
+@final
+class Progress:
+    def __new__(cls) -> Progress: ...
+    @property
+    def bytes(self) -> int: ...
 
 @final
 class Client:
@@ -24,6 +30,15 @@ class Client:
     def stat_itself(self, name: bytes, how: _How) -> Any: ...
     def symlink(self, target: bytes, name: bytes, how: _How) -> Any: ...
     def stat_many(self, names: Sequence[bytes], how: _How) -> Any: ...
+    def run(
+        self,
+        name: bytes,
+        method: str,
+        arguments: Sequence[Tuple[str, str]],
+        at: str,
+        progress: Optional[Progress],
+        how: _How,
+    ) -> Any: ...
     def list(self, name: bytes, how: _How) -> Any: ...
     def mkdir(self, name: bytes, parents: bool, how: _How) -> Any: ...
     def unlink(self, name: bytes, directory: bool, how: _How) -> Any: ...

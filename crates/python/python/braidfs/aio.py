@@ -30,8 +30,9 @@ from typing import (
     Union,
 )
 
-from braidfs import _layouts, _native, _names, _rates
+from braidfs import _layouts, _methods, _native, _names, _rates
 from braidfs._layouts import Layout, LayoutLike
+from braidfs._methods import Answer
 from braidfs._names import DirEntry, Name, Stat, Usage
 from braidfs._rates import Lateness, Rate, Reservation
 
@@ -358,6 +359,21 @@ class AsyncClient:
     async def volumes(self) -> List[Dict[str, Any]]:
         """The volumes."""
         return await self._native.volumes(_loop())
+
+    async def run(
+        self,
+        method: str,
+        name: Name,
+        *,
+        at: str = "cheapest",
+        progress: Optional[_native.Progress] = None,
+        **arguments: Any,
+    ) -> Answer:
+        """Asks a question about a file's records, as :meth:`braidfs.Client.run` does. Who cancels the task asks
+        no more of the drives."""
+        encoded, given = _names.encode(name), _methods.arguments(arguments)
+        row = await self._native.run(encoded, method, given, _methods.place(at), progress, _loop())
+        return _methods.answer(method, row)
 
     async def reserve(
         self, name: Name, rate: Rate, direction: str, *, dry_run: bool = False

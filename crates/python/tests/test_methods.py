@@ -1,0 +1,57 @@
+"""Questions about a file's records."""
+
+import asyncio
+
+import pytest
+
+import braidfs
+
+LINES = b"pear\n\xff Plum\nplum\n" * 20_000
+
+
+def test_the_drives_answer(client, place):
+    name = f"{place}/lines"
+    client.write_bytes(name, LINES)
+    progress = braidfs.Progress()
+    counted = client.run("count", name, at="drive", progress=progress)
+    assert (counted.facts["records"], counted.facts["record_bytes"]) == (60_000, len(LINES))
+    assert (counted.method, counted.bytes, counted.changed) == ("count", len(LINES), False)
+    assert counted.bytes_at_drives == len(LINES) == progress.bytes
+    found = client.run("grep", name, pattern="plum$", ignore_case=True)
+    assert found.facts["records"][:2] == [(5, b"\xff Plum"), (12, b"plum")]
+    assert len(found.facts["records"]) == 40_000
+    summed = client.run("checksum", name, algorithm="sha256").facts
+    assert summed == client.run("checksum", name, algorithm="sha256", at="client").facts
+
+
+def test_methods_that_take_several_runs(client, place):
+    left, right = f"{place}/left", f"{place}/right"
+    client.write_bytes(left, b"1 2\n2 1\n3\n")
+    client.write_bytes(right, b"1 2\n2 1\n4\n")
+    sets = client.run("frequent-sets", left, support=2, items=2).facts
+    assert sets == {"sets": [([1], 2), ([2], 2), ([1, 2], 2)], "lines": 3, "bad_lines": 0}
+    assert client.run("compare", left, **{"with": right}).facts == {"first_difference": 8}
+    assert client.run("compare", left, **{"with": left}).facts == {"first_difference": None}
+
+
+def test_what_there_is_not_is_refused(client, place):
+    name = f"{place}/one"
+    client.write_bytes(name, b"one")
+    with pytest.raises(OSError, match="there is no method 'gerp'.*grep|there is no method \"gerp\".*grep"):
+        client.run("gerp", name)
+    with pytest.raises(OSError, match="takes no argument"):
+        client.run("count", name, patern="x")
+    with pytest.raises(FileNotFoundError):
+        client.run("count", f"{place}/none")
+    with pytest.raises(ValueError, match="cheapest"):
+        client.run("count", name, at="moon")
+
+
+def test_an_event_loop_asks_too(cluster, client, place):
+    name = f"{place}/lines"
+    client.write_bytes(name, b"a\nb\n")
+
+    async def count():
+        return await braidfs.AsyncClient(cluster).run("count", name)
+
+    assert asyncio.run(count()).facts["records"] == 2
