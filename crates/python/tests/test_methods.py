@@ -47,6 +47,19 @@ def test_what_there_is_not_is_refused(client, place):
         client.run("count", name, at="moon")
 
 
+def test_a_scan_is_a_table(cluster, client, place):
+    pyarrow = pytest.importorskip("pyarrow")
+    from braidfs.filesystem import BraidFileSystem
+
+    lines = "".join(f"{index},{index % 7},name {index}\n" for index in range(20_000))
+    client.write_bytes(f"{place}/t.csv", f"id,day,name\n{lines}".encode())
+    fs = BraidFileSystem(cluster)
+    found = fs.scan(f"{place}/t.csv", columns=["id", "name"], where="day=3")
+    assert found.column_names == ["id", "name"] and found.num_rows == 2857
+    assert found.column("id").to_pylist()[:3] == [3, 10, 17]
+    assert isinstance(found, pyarrow.Table)
+
+
 def test_an_event_loop_asks_too(cluster, client, place):
     name = f"{place}/lines"
     client.write_bytes(name, b"a\nb\n")
