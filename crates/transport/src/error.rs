@@ -197,7 +197,7 @@ pub enum Mismatch {
     },
     /// No wire version in common.
     #[error(
-        "it speaks wire version{}, this build{}: upgrade the older end, one release at a time",
+        "it speaks wire version{}, this build version{}: upgrade the older end, one release at a time",
         Versions(*min, *max), Versions(WIRE_VERSION_OLDEST, WIRE_VERSION)
     )]
     Version {

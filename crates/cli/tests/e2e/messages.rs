@@ -74,7 +74,8 @@ fn a_manager_of_another_release_is_named_at_once() {
     fs::write(&path, file).expect("written");
     let mut command = braid();
     command.args(["status", "--cluster"]).arg(&path);
-    let both = format!("it speaks wire version {other}, this build {WIRE_VERSION}: upgrade the older end");
+    let ours = format!("versions {WIRE_VERSION_OLDEST} to {WIRE_VERSION}");
+    let both = format!("it speaks wire version {other}, this build {ours}: upgrade the older end");
     run(command).failed(5, &both);
 }
 

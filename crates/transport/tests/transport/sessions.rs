@@ -82,8 +82,8 @@ async fn a_peer_of_another_version_is_told_by_its_first_header() {
     let error = connect(&address).await.unwrap_err();
     let TransportError::WrongPeer { mismatch, .. } = &error else { panic!("{error}") };
     assert_eq!(*mismatch, Mismatch::Version { min: OTHER_VERSION, max: OTHER_VERSION });
-    let both =
-        format!("it speaks wire version {OTHER_VERSION}, this build {WIRE_VERSION}: upgrade the older end");
+    let ours = format!("versions {WIRE_VERSION_OLDEST} to {WIRE_VERSION}");
+    let both = format!("it speaks wire version {OTHER_VERSION}, this build {ours}: upgrade the older end");
     assert!(error.to_string().contains(&both), "{error}");
 }
 
