@@ -20,6 +20,8 @@ use crate::errors::Failure;
 
 /// Maximum number of threads that carry requests on. The caller's own thread does the work on its bytes.
 const WORKERS_MAX: usize = 8;
+/// Stack of a worker thread: the steps of a long operation have room in it, also in a build for tests.
+const STACK_BYTES: usize = 8 << 20;
 
 static RUNTIME: Mutex<Option<OfProcess<&'static Runtime>>> = Mutex::new(None);
 
@@ -69,6 +71,7 @@ pub(crate) fn runtime(_attached: Python<'_>) -> Result<&'static Runtime, Failure
     let runtime = Builder::new_multi_thread()
         .worker_threads(cores.min(WORKERS_MAX))
         .thread_name("braidfs")
+        .thread_stack_size(STACK_BYTES)
         .enable_all()
         .build()
         .map_err(|error| Failure::system("start threads", &error))?;
