@@ -84,6 +84,17 @@ impl Arguments {
 
     /// Refuses arguments that the method does not take, and those that are named twice.
     pub(crate) fn check(&self, method: &'static str, takes: &[&'static str]) -> Result<(), ArgumentsError> {
+        let shown = crate::program::find(method).map_or("", |known| known.arguments);
+        self.check_among(method, takes, shown)
+    }
+
+    /// The same for a method of another crate, whose arguments are `shown` to people.
+    pub fn check_among(
+        &self,
+        method: &'static str,
+        takes: &[&'static str],
+        shown: &'static str,
+    ) -> Result<(), ArgumentsError> {
         let bytes = self.0.iter().map(|argument| argument.name.len() + argument.value.len()).sum();
         if bytes > ARGUMENT_BYTES_MAX {
             return Err(ArgumentsError::TooLong { bytes, max: ARGUMENT_BYTES_MAX });
@@ -91,8 +102,7 @@ impl Arguments {
         for (at, argument) in self.0.iter().enumerate() {
             let name = argument.name.clone();
             if !takes.contains(&name.as_str()) {
-                let takes = crate::program::find(method).map_or("", |known| known.arguments);
-                return Err(ArgumentsError::Name { method, name, takes });
+                return Err(ArgumentsError::Name { method, name, takes: shown });
             }
             if self.0[..at].iter().any(|earlier| earlier.name == name) {
                 return Err(ArgumentsError::Twice { name });

@@ -1,5 +1,6 @@
 //! `braid run` and `braid sum`: questions about a file's records, answered by the drives that hold them.
 
+use std::io::{IsTerminal, stdout};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,11 +8,12 @@ use std::time::Duration;
 
 use braid_client::{
     Answer, Argument, Arguments, Client, Found, ItemSet, METHODS, Name, PlannedRun, Ran, RunAsk, RunAt,
+    arrow_rows, arrow_to_csv,
 };
 use serde::Serialize;
 
 use crate::files::names::{remote, show_remote};
-use crate::output::exit::{Exit, Failure};
+use crate::output::exit::{Doing, Exit, Failure};
 use crate::output::rate::{Bar, Progress};
 use crate::output::report::{Report, count, print_bytes, table};
 use crate::output::size;
@@ -31,7 +33,12 @@ struct MethodFacts {
 }
 
 /// Methods that take several runs.
-const OWN: [MethodFacts; 2] = [
+const OWN: [MethodFacts; 3] = [
+    MethodFacts {
+        name: "parquet",
+        about: "columns of the rows of a Parquet file for which conditions hold, as Arrow IPC",
+        arguments: "columns=NAME,... where='NAME<VALUE and ...'",
+    },
     MethodFacts { name: "compare", about: "where two files differ", arguments: "with=braid://VOLUME/PATH" },
     MethodFacts {
         name: "frequent-sets",
@@ -51,6 +58,10 @@ struct RunFacts {
     bytes_at_drives: u64,
     /// Bytes of the answers of drives.
     answer_bytes: u64,
+    /// Bytes of the file that were read.
+    read_bytes: u64,
+    /// Bytes of the arguments that went to drives.
+    asked_bytes: u64,
     /// True if the file was written meanwhile.
     changed: bool,
 }
@@ -59,13 +70,40 @@ struct RunFacts {
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum AnswerFacts {
-    Count { records: u64, record_bytes: u64 },
-    Records { records: Vec<RecordFacts> },
-    Histogram { bins: Vec<BinFacts>, below: u64, above: u64, without: u64 },
-    Digest { algorithm: &'static str, digest: String },
-    Blocks { block_bytes: u64, digests: Vec<String> },
-    Sets { sets: Vec<SetFacts>, lines: u64, bad_lines: u64 },
-    Rows { rows: String },
+    Count {
+        records: u64,
+        record_bytes: u64,
+    },
+    Records {
+        records: Vec<RecordFacts>,
+    },
+    Histogram {
+        bins: Vec<BinFacts>,
+        below: u64,
+        above: u64,
+        without: u64,
+    },
+    Digest {
+        algorithm: &'static str,
+        digest: String,
+    },
+    Blocks {
+        block_bytes: u64,
+        digests: Vec<String>,
+    },
+    Sets {
+        sets: Vec<SetFacts>,
+        lines: u64,
+        bad_lines: u64,
+    },
+    Rows {
+        rows: String,
+    },
+    /// The answer itself goes to a file, if one is named.
+    Arrow {
+        rows: u64,
+        arrow_bytes: u64,
+    },
 }
 
 #[derive(Debug, Serialize)]
@@ -162,7 +200,17 @@ pub(crate) async fn run(asked: args::Run, cluster: Option<&Path>, report: Report
     let work = client.run(&name, &ask);
     let ran = shown(&client, &name, report, &progress, work).await?;
     let changed = ran.changed;
-    if report.json {
+    if let Some(path) = &asked.out {
+        let Answer::Arrow(stream) = &ran.answer else {
+            let why = "--out is for answers in Arrow: of parquet, and of csv with format=arrow";
+            return Err(Failure::usage(format!("run {method}"), why));
+        };
+        std::fs::write(path, stream).doing(|| format!("write {}", path.display()))?;
+        report.facts(&facts(method, ran), |facts| match facts.answer {
+            AnswerFacts::Arrow { rows, .. } => format!("{}\n", count(rows, "row")),
+            _ => String::new(),
+        })?;
+    } else if report.json {
         report.facts(&facts(method, ran), |_| String::new())?;
     } else {
         print_bytes(&text_of(&ran))?;
@@ -332,6 +380,11 @@ fn facts(method: String, ran: Ran) -> RunFacts {
             AnswerFacts::Sets { sets: sets.into_iter().map(set_facts).collect(), lines, bad_lines }
         }
         Answer::Rows(rows) => AnswerFacts::Rows { rows: String::from_utf8_lossy(&rows).into_owned() },
+        Answer::Arrow(stream) => AnswerFacts::Arrow {
+            // It was written here: it can be read.
+            rows: arrow_rows(&stream).unwrap_or(0),
+            arrow_bytes: u64::try_from(stream.len()).unwrap_or(u64::MAX),
+        },
     };
     RunFacts {
         method,
@@ -339,6 +392,8 @@ fn facts(method: String, ran: Ran) -> RunFacts {
         bytes: ran.bytes,
         bytes_at_drives: ran.bytes_at_drives,
         answer_bytes: ran.answer_bytes,
+        read_bytes: ran.read_bytes,
+        asked_bytes: ran.asked_bytes,
         changed: ran.changed,
     }
 }
@@ -375,6 +430,8 @@ fn text_of(ran: &Ran) -> Vec<u8> {
             format!("{}, of which {bad_lines} with what is no item\n{text}", count(*lines, "line")).into()
         }
         Answer::Rows(rows) => rows.clone(),
+        Answer::Arrow(stream) if stdout().is_terminal() => arrow_to_csv(stream).unwrap_or_default(),
+        Answer::Arrow(stream) => stream.clone(),
     }
 }
 
@@ -395,7 +452,15 @@ mod tests {
     #[test]
     fn records_are_shown_as_they_are() {
         let records = Answer::Records(vec![Found { offset: 7, bytes: b"a\xffb".to_vec() }]);
-        let ran = Ran { answer: records, bytes: 9, bytes_at_drives: 9, answer_bytes: 3, changed: false };
+        let ran = Ran {
+            answer: records,
+            bytes: 9,
+            bytes_at_drives: 9,
+            answer_bytes: 3,
+            read_bytes: 0,
+            asked_bytes: 0,
+            changed: false,
+        };
         assert_eq!(text_of(&ran), b"7:a\xffb\n");
         let json = serde_json::to_string(&facts("grep".to_owned(), ran)).expect("JSON");
         assert!(json.contains("\"records\":[{\"offset\":7,\"text\":\"a\u{fffd}b\"}]"), "{json}");
