@@ -81,14 +81,7 @@ pub(super) async fn run(file: &File, ask: &RunAsk) -> Result<Ran> {
     let table = Arc::clone(&reading.table);
     let answer = Answer::new(&table).map_err(|why| reading.failed(why))?;
     let state = Mutex::new(State { answer, waiting: BTreeMap::new(), next: 0 });
-    let groups = (0..table.groups()).map(|group| {
-        let own = (&reading, &state);
-        async move {
-            let found = if own.0.table.may_hold(group) { own.0.group(group).await? } else { None };
-            ask.progress.fetch_add(own.0.group_bytes(group), Ordering::Relaxed);
-            own.0.add(own.1, group, found)
-        }
-    });
+    let groups = (0..table.groups()).map(|group| reading.add_group(&state, group, &ask.progress));
     concurrent::windowed(FLIGHTS, groups).await?;
     let after = file.stat().await?;
     let state = state.into_inner().expect("no holder panics");
@@ -110,11 +103,16 @@ pub(super) async fn first_ranges(file: &File, ask: &RunAsk) -> Result<Vec<Range<
     let table = &reading.table;
     let wanted = table.wanted.iter().filter_map(|column| column.leaf);
     let leaf = table.conditions.first().map(|own| own.leaf).or_else(|| wanted.into_iter().next());
-    let mut ranges = Vec::new();
+    let mut ranges: Vec<Range<u64>> = Vec::new();
     for group in (0..table.groups()).filter(|&group| table.may_hold(group)) {
         let Some(leaf) = leaf else { break };
         let Some(paged) = reading.paged(group, leaf).await? else { continue };
-        ranges.extend(paged.chunk.pages.iter().map(PagePlace::range));
+        for range in paged.chunk.pages.iter().map(PagePlace::range) {
+            match ranges.last_mut() {
+                Some(last) if last.end == range.start => last.end = range.end,
+                _ => ranges.push(range),
+            }
+        }
     }
     Ok(ranges)
 }
@@ -161,6 +159,13 @@ impl<'a> Reading<'a> {
         let leaves = all.into_iter().flat_map(|root| self.table.leaves(root));
         let ranges = leaves.map(|leaf| self.table.chunk_range(group, leaf));
         ranges.map(|range| range.end - range.start).sum()
+    }
+
+    /// Adds the answer of a row group.
+    async fn add_group(&self, state: &Mutex<State>, group: usize, progress: &AtomicU64) -> Result<()> {
+        let found = if self.table.may_hold(group) { self.group(group).await? } else { None };
+        progress.fetch_add(self.group_bytes(group), Ordering::Relaxed);
+        self.add(state, group, found)
     }
 
     /// Puts the answer of a row group behind those before it.

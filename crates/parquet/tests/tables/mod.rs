@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Date32Type, Decimal128Type, Float64Type, Int32Type, Int64Type};
 use arrow_array::{
-    ArrayRef, BooleanArray, Date32Array, Decimal128Array, DictionaryArray, FixedSizeBinaryArray,
+    Array as _, ArrayRef, BooleanArray, Date32Array, Decimal128Array, DictionaryArray, FixedSizeBinaryArray,
     Float64Array, Int32Array, Int64Array, LargeStringArray, ListArray, RecordBatch, StringArray, StructArray,
     TimestampMicrosecondArray, UInt8Array,
 };
@@ -57,7 +57,7 @@ fn column<T: arrow_array::ArrowPrimitiveType>(
     row: usize,
 ) -> Option<T::Native> {
     let own = all.column_by_name(name).expect("a column").as_primitive::<T>();
-    own.iter().nth(row).flatten()
+    own.is_valid(row).then(|| own.value(row))
 }
 
 fn id(all: &RecordBatch, row: usize) -> i64 {
@@ -69,12 +69,14 @@ fn a(all: &RecordBatch, row: usize) -> Option<i32> {
 }
 
 fn s(all: &RecordBatch, row: usize) -> Option<&str> {
-    all.column_by_name("s").expect("a column").as_string::<i32>().iter().nth(row).flatten()
+    let own = all.column_by_name("s").expect("a column").as_string::<i32>();
+    own.is_valid(row).then(|| own.value(row))
 }
 
 fn word(all: &RecordBatch, row: usize) -> Option<&str> {
     let own = all.column_by_name("word").expect("a column").as_dictionary::<Int32Type>();
-    own.downcast_dict::<StringArray>().expect("texts").into_iter().nth(row).flatten()
+    let key = usize::try_from(own.keys().value(row)).expect("a key");
+    own.is_valid(row).then(|| own.values().as_string::<i32>().value(key))
 }
 
 /// A table of so many rows.
