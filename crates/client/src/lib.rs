@@ -44,6 +44,7 @@ mod view;
 
 pub use braid_credit::Counts as CreditCounts;
 pub use braid_methods::{Answer, Argument, Arguments, Bin, Found, ItemSet, METHODS, Method};
+pub use braid_parquet::{rows_in as arrow_rows, to_csv as arrow_to_csv};
 pub use braid_plan::{RunWays, Way};
 pub use braid_schedule::Delivered;
 pub use braid_wire::control::{AttributeChanges, HandlePromise, NewAttributes, News, NotAdmitted, Seen};

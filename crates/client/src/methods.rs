@@ -8,6 +8,7 @@
 
 mod document;
 mod drives;
+mod parquet;
 mod passes;
 
 pub use document::RunDocument;
@@ -22,6 +23,7 @@ use braid_methods::{
     SeamsError, run_piece,
 };
 use braid_plan::{MethodCost, PlanSet, RunSite, RunWays};
+use braid_wire::control::StatRow;
 
 use crate::client::Client;
 use crate::concurrent;
@@ -79,6 +81,10 @@ pub struct Ran {
     pub bytes_at_drives: u64,
     /// Bytes of the answers of drives, ends of pieces included.
     pub answer_bytes: u64,
+    /// Bytes of the file that were read.
+    pub read_bytes: u64,
+    /// Bytes of the arguments that went to drives.
+    pub asked_bytes: u64,
     /// True if the file was written meanwhile, as far as the manager was told: the answer may be of several
     /// states of it.
     pub changed: bool,
@@ -96,6 +102,12 @@ pub enum RunFailure {
     /// A record is too long, or a drive's answer does not fit.
     #[error(transparent)]
     Seams(#[from] SeamsError),
+    /// It is no Parquet file that can be read.
+    #[error("{0}")]
+    Table(String),
+    /// Rows cannot be made Arrow.
+    #[error("its rows cannot be made Arrow: {0}")]
+    Arrow(String),
     /// Drives may not run it on this file.
     #[error("{0}, so no drive runs methods on it: leave out --at drive")]
     NotAtDrives(&'static str),
@@ -134,7 +146,7 @@ impl Client {
     pub(crate) async fn run_once(&self, name: &Name, ask: &RunAsk) -> Result<Ran> {
         // What cannot be right is refused before anything is opened.
         let subject = name.to_string();
-        if braid_methods::find(&ask.method).is_none() {
+        if ask.method != parquet::METHOD && braid_methods::find(&ask.method).is_none() {
             let unknown = ArgumentsError::Unknown { name: ask.method.clone() };
             return Err(failed(&subject, unknown));
         }
@@ -145,14 +157,21 @@ impl Client {
     /// The plan sets of a method on a file that is open, with what either way costs.
     pub async fn plan_run(&self, name: &Name, ask: &RunAsk) -> Result<Vec<PlannedRun>> {
         let file = self.open(name, &OpenOptions::new().read(true)).await?;
-        let program = file.program(&file.with_header(ask).await?)?;
+        let mut ranges = Vec::new();
+        let cost = if ask.method == parquet::METHOD {
+            ranges.extend(parquet::first_ranges(&file, ask).await?);
+            parquet::cost()
+        } else {
+            ranges.push(0..file.size());
+            cost_of(&*file.program(&file.with_header(ask).await?)?)
+        };
         let handle = file.handle();
         let view = handle.view();
         let mut planned = Vec::new();
-        for chunk in handle.chunks(Arc::clone(&view), 0..file.size()) {
+        for chunk in ranges.into_iter().flat_map(|range| handle.chunks(Arc::clone(&view), range)) {
             let segment = chunk.segment;
-            let Some(set) = file.planned(&chunk.range, segment, &*program)? else { continue };
-            planned.push(PlannedRun { ways: ways_of(&set, &*program), set });
+            let Some(set) = file.planned(&chunk.range, segment, cost)? else { continue };
+            planned.push(PlannedRun { ways: ways_of(&set, cost), set });
         }
         Ok(planned)
     }
@@ -197,11 +216,14 @@ impl File {
         if ask.record_max < RECORD_MAX_LEAST {
             return Err(self.failed(RunFailure::RecordMax(ask.record_max)));
         }
+        if ask.method == parquet::METHOD {
+            return parquet::run(self, ask).await;
+        }
         let ask = &self.with_header(ask).await?;
         let program = self.program(ask)?;
         let before = self.known();
         let size = self.size();
-        let is_at_drives = self.is_at_drives(ask, &*program)?;
+        let is_at_drives = self.is_at_drives(ask.at, cost_of(&*program))?;
         let running = program.begin();
         let run = Run {
             file: self,
@@ -222,10 +244,11 @@ impl File {
         if let Some(record) = seams.finish(size).map_err(|error| self.failed(error))? {
             running.feed(record.from, &record.bytes).map_err(|error| self.failed(error))?;
         }
-        let answer = running.finish().map_err(|error| self.failed(error))?;
-        let changed =
-            after.attributes.modified_ns != before.attributes.modified_ns || after.size() != before.size();
-        Ok(Ran { answer, bytes: size, bytes_at_drives, answer_bytes, changed })
+        let answer = self.in_format(ask, running.finish().map_err(|error| self.failed(error))?)?;
+        let changed = differs(&before, &after);
+        let read_bytes = size.saturating_sub(bytes_at_drives);
+        let asked_bytes = run.drives.asked_bytes();
+        Ok(Ran { answer, bytes: size, bytes_at_drives, answer_bytes, read_bytes, asked_bytes, changed })
     }
 
     /// The same with the file's first line as an argument, if the method needs it.
@@ -260,8 +283,20 @@ impl File {
         }
     }
 
+    /// The answer as Arrow, if that is asked for.
+    fn in_format(&self, ask: &RunAsk, answer: Answer) -> Result<Answer> {
+        match answer {
+            Answer::Rows(rows) if ask.arguments.get("format") == Some("arrow") => {
+                let delimiter = ask.arguments.get("delimiter").and_then(|text| text.bytes().next());
+                let arrow = braid_parquet::from_csv(&rows, delimiter.unwrap_or(b','));
+                arrow.map(Answer::Arrow).map_err(|why| self.failed(RunFailure::Arrow(why.to_string())))
+            }
+            other => Ok(other),
+        }
+    }
+
     /// Returns true if drives are asked.
-    fn is_at_drives(&self, ask: &RunAsk, program: &dyn Program) -> Result<bool> {
+    fn is_at_drives(&self, at: RunAt, cost: MethodCost) -> Result<bool> {
         let view = self.handle().view();
         let hindrance = if self.is_sealed() {
             Some("its volume is encrypted, and drives have no key")
@@ -270,21 +305,21 @@ impl File {
         } else {
             None
         };
-        match (ask.at, hindrance) {
+        match (at, hindrance) {
             (RunAt::Drives, Some(why)) => Err(self.failed(RunFailure::NotAtDrives(why))),
             (RunAt::Client, _) | (_, Some(_)) => Ok(false),
             (RunAt::Drives, None) => Ok(true),
             (RunAt::Cheapest, None) => {
                 let Some(first) = self.handle().chunks(view, 0..self.size()).next() else { return Ok(false) };
-                let set = self.planned(&first.range, first.segment, program)?;
-                Ok(set.is_some_and(|set| ways_of(&set, program).is_at_drives()))
+                let set = self.planned(&first.range, first.segment, cost)?;
+                Ok(set.is_some_and(|set| ways_of(&set, cost).is_at_drives()))
             }
         }
     }
 
     /// The plan set of a method for a chunk of the file; `None` if too few columns can be used.
-    fn planned(&self, range: &Range<u64>, segment: usize, program: &dyn Program) -> Result<Option<PlanSet>> {
-        let permille = cost_of(program).answer_permille;
+    fn planned(&self, range: &Range<u64>, segment: usize, cost: MethodCost) -> Result<Option<PlanSet>> {
+        let permille = cost.answer_permille;
         let compile = |target: &braid_plan::Target<'_>| braid_plan::run(target, range.clone(), 0, permille);
         let handle = self.handle();
         handle.compile(&handle.view(), segment, &Learnt::default(), compile)
@@ -293,6 +328,11 @@ impl File {
     fn failed(&self, why: impl Into<RunFailure>) -> Error {
         failed(self.subject(), why)
     }
+}
+
+/// Returns true if a file was written between two looks at it, as far as the manager was told.
+fn differs(before: &StatRow, after: &StatRow) -> bool {
+    after.attributes.modified_ns != before.attributes.modified_ns || after.size() != before.size()
 }
 
 fn failed(file: &str, why: impl Into<RunFailure>) -> Error {
@@ -313,13 +353,13 @@ fn cost_of(program: &dyn Program) -> MethodCost {
     MethodCost { answer_permille, byte_ps: known.map_or(0, |method| method.byte_ps), is_sequential }
 }
 
-fn ways_of(set: &PlanSet, program: &dyn Program) -> RunWays {
+fn ways_of(set: &PlanSet, cost: MethodCost) -> RunWays {
     let site = RunSite {
         link_bytes_per_second: LINK_BYTES_PER_SECOND,
         round_trip_ns: ROUND_TRIP_NS,
         piece_bytes: u64::from(braid_wire::data::RUN_PIECE_BYTES_MAX),
     };
-    braid_plan::run_ways(set, cost_of(program), &site)
+    braid_plan::run_ways(set, cost, &site)
 }
 
 impl Run<'_> {

@@ -53,6 +53,8 @@ pub enum Answer {
     },
     /// Rows of a table, as CSV with a header.
     Rows(Vec<u8>),
+    /// Rows of a table, as a stream of Arrow IPC.
+    Arrow(Vec<u8>),
 }
 
 /// A record that was found.

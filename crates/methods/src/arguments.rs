@@ -84,6 +84,18 @@ impl Arguments {
 
     /// Refuses arguments that the method does not take, and those that are named twice.
     pub fn check(&self, method: &'static str, takes: &[&'static str]) -> Result<(), ArgumentsError> {
+        let known = crate::program::find(method);
+        let shown = known.map_or_else(|| takes.join(", "), |known| known.arguments.to_owned());
+        self.check_among(method, takes, &shown)
+    }
+
+    /// The same for a method of another crate, whose arguments are `shown` to people.
+    pub fn check_among(
+        &self,
+        method: &'static str,
+        takes: &[&'static str],
+        shown: &str,
+    ) -> Result<(), ArgumentsError> {
         let bytes = self.0.iter().map(|argument| argument.name.len() + argument.value.len()).sum();
         if bytes > ARGUMENT_BYTES_MAX {
             return Err(ArgumentsError::TooLong { bytes, max: ARGUMENT_BYTES_MAX });
@@ -91,9 +103,7 @@ impl Arguments {
         for (at, argument) in self.0.iter().enumerate() {
             let name = argument.name.clone();
             if !takes.contains(&name.as_str()) {
-                let known = crate::program::find(method);
-                let takes = known.map_or_else(|| takes.join(", "), |known| known.arguments.to_owned());
-                return Err(ArgumentsError::Name { method, name, takes });
+                return Err(ArgumentsError::Name { method, name, takes: shown.to_owned() });
             }
             if self.0[..at].iter().any(|earlier| earlier.name == name) {
                 return Err(ArgumentsError::Twice { name });

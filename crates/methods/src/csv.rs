@@ -8,6 +8,7 @@ use memchr::memchr_iter;
 use crate::answer::{Answer, Found};
 use crate::arguments::{Arguments, ArgumentsError, wrong};
 use crate::codec::{Input, Output};
+use crate::condition::{Comparison, Operator};
 use crate::grep::Kept;
 use crate::histogram::delimiter_of;
 use crate::program::{MethodError, Program, Running};
@@ -19,7 +20,8 @@ pub(crate) struct Csv {
     delimiter: u8,
     /// The columns that are asked for, by number from 0.
     columns: Vec<usize>,
-    condition: Option<Condition>,
+    /// All of them must hold.
+    conditions: Vec<Condition>,
     /// Header of the answer.
     header: Vec<u8>,
 }
@@ -33,26 +35,6 @@ struct Condition {
     number: Option<f64>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Operator {
-    Equal,
-    Unequal,
-    Less,
-    AtMost,
-    Greater,
-    AtLeast,
-}
-
-/// The operators as they are typed; those of two characters come first.
-const OPERATORS: [(&str, Operator); 6] = [
-    ("!=", Operator::Unequal),
-    ("<=", Operator::AtMost),
-    (">=", Operator::AtLeast),
-    ("=", Operator::Equal),
-    ("<", Operator::Less),
-    (">", Operator::Greater),
-];
-
 struct Selecting<'a> {
     csv: &'a Csv,
     kept: Kept,
@@ -60,8 +42,11 @@ struct Selecting<'a> {
 
 impl Csv {
     pub(crate) fn parse(arguments: &Arguments, _size: u64) -> Result<Box<dyn Program>, ArgumentsError> {
-        arguments.check("csv", &["columns", "where", "delimiter", "header"])?;
+        arguments.check("csv", &["columns", "where", "delimiter", "header", "format"])?;
         let delimiter = delimiter_of(arguments)?;
+        if let Some(format) = arguments.get("format").filter(|format| !matches!(*format, "csv" | "arrow")) {
+            return Err(wrong("format", format, "give csv or arrow"));
+        }
         let header = arguments.need("csv", "header")?;
         let header = header.trim_end_matches(['\n', '\r']).as_bytes();
         let fields = fields(header, delimiter);
@@ -77,29 +62,16 @@ impl Csv {
             None => (0..fields.len()).collect(),
             Some(named) => named.split(',').map(|name| number("columns", name)).collect::<Result<_, _>>()?,
         };
-        let condition = match arguments.get("where") {
-            None => None,
-            Some(text) => Some(condition(text, |name| number("where", name))?),
+        let conditions = match arguments.get("where") {
+            None => Vec::new(),
+            Some(text) => {
+                let of = |own: Comparison| Ok(Condition::of(number("where", &own.column)?, own));
+                Comparison::parse_all(text)?.into_iter().map(of).collect::<Result<_, _>>()?
+            }
         };
         let header = projected(&fields, &columns, delimiter);
-        Ok(Box::new(Csv { delimiter, columns, condition, header }))
+        Ok(Box::new(Csv { delimiter, columns, conditions, header }))
     }
-}
-
-fn condition(
-    text: &str,
-    number: impl Fn(&str) -> Result<usize, ArgumentsError>,
-) -> Result<Condition, ArgumentsError> {
-    let at = text.find(['<', '>', '=', '!']);
-    let found = at.and_then(|at| {
-        let known = OPERATORS.into_iter().find(|(typed, _)| text[at..].starts_with(typed));
-        known.map(|(typed, operator)| (&text[..at], operator, &text[at + typed.len()..]))
-    });
-    let why = "give a column, one of = != < <= > >=, and a value, as in 'price<=10'";
-    let (name, operator, value) = found.ok_or_else(|| wrong("where", text, why))?;
-    let column = number(name)?;
-    let value = value.trim();
-    Ok(Condition { column, operator, value: value.as_bytes().to_vec(), number: value.parse().ok() })
 }
 
 /// The fields of a line, as they are written.
@@ -143,6 +115,11 @@ fn projected(fields: &[&[u8]], columns: &[usize], delimiter: u8) -> Vec<u8> {
 }
 
 impl Condition {
+    fn of(column: usize, own: Comparison) -> Condition {
+        let number = own.value.parse().ok();
+        Condition { column, operator: own.operator, value: own.value.into_bytes(), number }
+    }
+
     fn holds(&self, fields: &[&[u8]]) -> bool {
         let Some(field) = fields.get(self.column) else { return false };
         let content = unquoted(field);
@@ -154,14 +131,7 @@ impl Condition {
             (None, Some(_)) => None,
         };
         let Some(order) = order else { return self.operator == Operator::Unequal };
-        match self.operator {
-            Operator::Equal => order.is_eq(),
-            Operator::Unequal => order.is_ne(),
-            Operator::Less => order.is_lt(),
-            Operator::AtMost => order.is_le(),
-            Operator::Greater => order.is_gt(),
-            Operator::AtLeast => order.is_ge(),
-        }
+        self.operator.holds(order)
     }
 }
 
@@ -192,7 +162,7 @@ impl Running for Selecting<'_> {
                 continue;
             }
             let fields = fields(bytes, self.csv.delimiter);
-            if self.csv.condition.as_ref().is_none_or(|condition| condition.holds(&fields)) {
+            if self.csv.conditions.iter().all(|condition| condition.holds(&fields)) {
                 let bytes = projected(&fields, &self.csv.columns, self.csv.delimiter);
                 self.kept.push(Found { offset, bytes })?;
             }

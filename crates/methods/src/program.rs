@@ -29,8 +29,12 @@ pub struct Method {
     pub byte_ps: u64,
     /// True if it needs the file's first line, as the argument `header`.
     pub needs_header: bool,
-    parse: fn(&Arguments, u64) -> Result<Box<dyn Program>, ArgumentsError>,
+    /// Makes a program of its arguments, for a file of so many bytes.
+    pub parse: Parse,
 }
+
+/// Makes a program of arguments, for a file of so many bytes.
+pub type Parse = fn(&Arguments, u64) -> Result<Box<dyn Program>, ArgumentsError>;
 
 /// Every method that there is, by name.
 pub const METHODS: &[Method] = &[
@@ -55,7 +59,7 @@ pub const METHODS: &[Method] = &[
     Method {
         name: "csv",
         about: "columns of the rows for which a condition holds, as CSV",
-        arguments: "columns=NAME,... where='NAME<VALUE' delimiter=CHARACTER header=LINE",
+        arguments: "columns=NAME,... where='NAME<VALUE and ...' delimiter=CHARACTER format=csv|arrow header=LINE",
         answer_permille: 50,
         byte_ps: 2_500,
         needs_header: true,
@@ -126,6 +130,10 @@ pub trait Program: fmt::Debug + Send + Sync {
     /// The order in which it must see the file.
     fn order(&self) -> Order {
         Order::Any
+    }
+    /// Memory that it takes beside the piece, for each request.
+    fn memory_bytes(&self) -> u32 {
+        0
     }
     /// Begins an answer that has seen nothing.
     fn begin(&self) -> Box<dyn Running + '_>;

@@ -94,6 +94,7 @@ fn facts(py: Python<'_>, answer: Answer) -> PyResult<Py<PyDict>> {
             facts.set_item("bad_lines", bad_lines)?;
         }
         Answer::Difference { first } => facts.set_item("first_difference", first)?,
+        Answer::Arrow(stream) => facts.set_item("rows", PyBytes::new(py, &stream))?,
         Answer::Rows(rows) => facts.set_item("rows", PyBytes::new(py, &rows))?,
     }
     Ok(facts.unbind())

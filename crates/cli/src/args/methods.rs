@@ -1,6 +1,7 @@
 //! Arguments of the commands that run methods on files.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
@@ -22,6 +23,9 @@ pub(crate) struct Run {
     /// The longest record
     #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = size::parse)]
     pub(crate) record_max: u64,
+    /// The file for an answer in Arrow; without one it goes to standard output, as CSV if that is a terminal
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
     /// Print which units each drive would answer for, and what either way costs; nothing is run
     #[arg(long)]
     pub(crate) explain: bool,

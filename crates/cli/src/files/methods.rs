@@ -1,5 +1,6 @@
 //! `braid run` and `braid sum`: questions about a file's records, answered by the drives that hold them.
 
+use std::io::{IsTerminal, stdout};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,12 +8,12 @@ use std::time::Duration;
 
 use braid_client::{
     Answer, Argument, Arguments, Client, ItemSet, METHODS, METHODS_OF_RUNS, MethodOfRuns, Name, PlannedRun,
-    Ran, RunAsk, RunAt,
+    Ran, RunAsk, RunAt, arrow_to_csv,
 };
 use serde::Serialize;
 
 use crate::files::names::{remote, show_remote};
-use crate::output::exit::{Exit, Failure};
+use crate::output::exit::{Doing, Exit, Failure};
 use crate::output::rate::{Bar, Progress};
 use crate::output::report::{Report, count, print_bytes, table};
 use crate::output::size;
@@ -82,7 +83,17 @@ pub(crate) async fn run(asked: args::Run, cluster: Option<&Path>, report: Report
     let work = client.run(&name, &ask);
     let ran = shown(&client, &name, report, &progress, work).await?;
     let changed = ran.changed;
-    if report.json {
+    if let Some(path) = &asked.out {
+        let Answer::Arrow(stream) = &ran.answer else {
+            let why = "--out is for answers in Arrow: of parquet, and of csv with format=arrow";
+            return Err(Failure::usage(format!("run {method}"), why));
+        };
+        std::fs::write(path, stream).doing(|| format!("write {}", path.display()))?;
+        report.facts(&ran.document(&method), |document| match document.row_count() {
+            Some(rows) => format!("{}\n", count(rows, "row")),
+            None => String::new(),
+        })?;
+    } else if report.json {
         report.facts(&ran.document(&method), |_| String::new())?;
     } else {
         print_bytes(&text_of(&ran))?;
@@ -248,6 +259,8 @@ fn text_of(ran: &Ran) -> Vec<u8> {
             format!("the files differ from byte {byte} on\n").into_bytes()
         }
         Answer::Rows(rows) => rows.clone(),
+        Answer::Arrow(stream) if stdout().is_terminal() => arrow_to_csv(stream).unwrap_or_default(),
+        Answer::Arrow(stream) => stream.clone(),
     }
 }
 
@@ -266,7 +279,7 @@ mod tests {
     #[test]
     fn records_are_shown_as_they_are() {
         let records = Answer::Records(vec![braid_client::Found { offset: 7, bytes: b"a\xffb".to_vec() }]);
-        let ran = Ran { answer: records, bytes: 9, bytes_at_drives: 9, answer_bytes: 3, changed: false };
+        let ran = Ran { answer: records, bytes: 9, bytes_at_drives: 9, answer_bytes: 3, read_bytes: 0, asked_bytes: 0, changed: false };
         assert_eq!(text_of(&ran), b"7:a\xffb\n");
         let json = serde_json::to_string(&ran.document("grep")).expect("JSON");
         assert!(json.contains("\"records\":[{\"offset\":7,\"text\":\"a\u{fffd}b\"}]"), "{json}");

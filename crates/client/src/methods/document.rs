@@ -16,6 +16,10 @@ pub struct RunDocument {
     bytes_at_drives: u64,
     /// Bytes of the answers of drives.
     answer_bytes: u64,
+    /// Bytes of the file that were read.
+    read_bytes: u64,
+    /// Bytes of the arguments that went to drives.
+    asked_bytes: u64,
     /// True if the file was written meanwhile.
     changed: bool,
 }
@@ -31,6 +35,8 @@ enum AnswerDocument {
     Sets { sets: Vec<SetDocument>, lines: u64, bad_lines: u64 },
     Difference { first_difference: Option<u64> },
     Rows { rows: String },
+    /// The rows themselves are no text: they are beside it.
+    Arrow { row_count: u64, arrow_bytes: u64 },
 }
 
 #[derive(Debug, Serialize)]
@@ -61,7 +67,19 @@ impl Ran {
             bytes: self.bytes,
             bytes_at_drives: self.bytes_at_drives,
             answer_bytes: self.answer_bytes,
+            read_bytes: self.read_bytes,
+            asked_bytes: self.asked_bytes,
             changed: self.changed,
+        }
+    }
+}
+
+impl RunDocument {
+    /// Number of rows, if the answer is a table in Arrow.
+    pub fn row_count(&self) -> Option<u64> {
+        match self.answer {
+            AnswerDocument::Arrow { row_count, .. } => Some(row_count),
+            _ => None,
         }
     }
 }
@@ -96,5 +114,10 @@ fn document(answer: &Answer) -> AnswerDocument {
         }
         &Answer::Difference { first } => AnswerDocument::Difference { first_difference: first },
         Answer::Rows(rows) => AnswerDocument::Rows { rows: String::from_utf8_lossy(rows).into_owned() },
+        Answer::Arrow(stream) => AnswerDocument::Arrow {
+            // It was written here: it can be read.
+            row_count: braid_parquet::rows_in(stream).unwrap_or(0),
+            arrow_bytes: u64::try_from(stream.len()).unwrap_or(u64::MAX),
+        },
     }
 }

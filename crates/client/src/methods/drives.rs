@@ -20,7 +20,8 @@ use crate::concurrent;
 use crate::data::planning::SegmentChunk;
 use crate::error::Result;
 use crate::executor::ask_columns;
-use crate::methods::{Run, RunAsk};
+use crate::handle::Handle;
+use crate::methods::{Run, RunAsk, cost_of};
 use crate::peers::drive_requests::Failure;
 use crate::peers::faults::{Remedy, read_remedy};
 use crate::view::FileView;
@@ -36,15 +37,23 @@ pub(super) struct Drives {
     deaf: Mutex<BTreeSet<DriveId>>,
     answered: AtomicU64,
     answer_bytes: AtomicU64,
+    asked_bytes: AtomicU64,
 }
 
 /// A piece of a file in one unit.
 #[derive(Debug, Clone)]
-struct Piece {
-    stripe: Stripe,
-    from: u32,
-    to: u32,
-    offset: u64,
+pub(super) struct Piece {
+    pub(super) stripe: Stripe,
+    pub(super) from: u32,
+    pub(super) to: u32,
+    pub(super) offset: u64,
+}
+
+/// The column of a segment that is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct At {
+    pub(super) segment: usize,
+    pub(super) column: Column,
 }
 
 /// What became of a part of a file that is taken in order.
@@ -62,7 +71,7 @@ pub(super) fn may_run(view: &FileView) -> bool {
 }
 
 impl Piece {
-    fn range(&self) -> Range<u64> {
+    pub(super) fn range(&self) -> Range<u64> {
         self.offset..self.offset + u64::from(self.to - self.from)
     }
 }
@@ -79,6 +88,7 @@ impl Drives {
             deaf: Mutex::default(),
             answered: AtomicU64::new(0),
             answer_bytes: AtomicU64::new(0),
+            asked_bytes: AtomicU64::new(0),
         }
     }
 
@@ -90,6 +100,16 @@ impl Drives {
     /// Bytes of their answers.
     pub(super) fn answer_bytes(&self) -> u64 {
         self.answer_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the arguments that went to them.
+    pub(super) fn asked_bytes(&self) -> u64 {
+        self.asked_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if this drive may be asked.
+    pub(super) fn hears(&self, drive: DriveId) -> bool {
+        self.is_asked && !self.deaf.lock().expect("no holder panics").contains(&drive)
     }
 
     /// Has all drives answer for their pieces of a chunk. Returns the ranges that are left to the client.
@@ -116,7 +136,7 @@ impl Drives {
         if !self.is_asked || !fits {
             return Vec::new();
         }
-        let Ok(Some(set)) = run.file.planned(&chunk.range, chunk.segment, &*run.program) else {
+        let Ok(Some(set)) = run.file.planned(&chunk.range, chunk.segment, cost_of(&*run.program)) else {
             return Vec::new();
         };
         debug_assert!(braid_plan::verify(&set, &view.layout.segments()[chunk.segment]).is_ok());
@@ -139,7 +159,7 @@ impl Drives {
         let mut rest = pieces.as_slice();
         while !rest.is_empty() {
             let now = &rest[..rest.len().min(RUN_PIECES_MAX)];
-            let Some(reply) = self.request(run, view, segment, column, now, Vec::new()).await else {
+            let Some(reply) = self.own(run, view, segment, column, now, Vec::new()).await else {
                 left.extend(rest.iter().map(Piece::range));
                 break;
             };
@@ -188,7 +208,7 @@ impl Drives {
                 let now = &rest[..rest.len().min(RUN_PIECES_MAX)];
                 let column = group[0].0;
                 let sent = state.clone();
-                let Some(reply) = self.request(run, &view, chunk.segment, column, now, sent).await else {
+                let Some(reply) = self.own(run, &view, chunk.segment, column, now, sent).await else {
                     break;
                 };
                 // A drive goes on as long as it can: behind a piece that it leaves out there is none.
@@ -209,8 +229,8 @@ impl Drives {
         Ok(parts)
     }
 
-    /// Sends one request; `None` if it is not answered.
-    async fn request(
+    /// Sends one request of this run; `None` if it is not answered.
+    async fn own(
         &self,
         run: &Run<'_>,
         view: &FileView,
@@ -219,14 +239,29 @@ impl Drives {
         pieces: &[Piece],
         state: Vec<u8>,
     ) -> Option<RunReply> {
-        let handle = run.file.handle();
+        let place = At { segment, column };
+        self.request(run.file.handle(), view, place, pieces, state, self.arguments.clone()).await
+    }
+
+    /// Sends one request; `None` if it is not answered.
+    pub(super) async fn request(
+        &self,
+        handle: &Handle,
+        view: &FileView,
+        At { segment, column }: At,
+        pieces: &[Piece],
+        state: Vec<u8>,
+        arguments: Vec<RunArgument>,
+    ) -> Option<RunReply> {
+        let asked: usize = arguments.iter().map(|own| own.name.len() + own.value.len()).sum();
+        self.asked_bytes.fetch_add(u64::try_from(asked).unwrap_or(u64::MAX), Ordering::Relaxed);
         let of_wire = |piece: &Piece| RunPiece { from: piece.from, to: piece.to, offset: piece.offset };
         let request = Asked {
             at: view.address(segment, column),
             units: pieces.iter().map(|piece| piece.stripe.0).collect(),
             pieces: pieces.iter().map(of_wire).collect(),
             method: self.method.clone(),
-            arguments: self.arguments.clone(),
+            arguments,
             size: self.size,
             state,
         };
@@ -279,7 +314,7 @@ fn edges_of(pieces: &[Piece], reply: &RunReply) -> Vec<Option<Edge>> {
 }
 
 /// The pieces on which a plan has a method run, each of at most `piece_max` bytes.
-fn pieces_of(view: &FileView, segment: usize, plan: &Plan, piece_max: u32) -> Vec<Piece> {
+pub(super) fn pieces_of(view: &FileView, segment: usize, plan: &Plan, piece_max: u32) -> Vec<Piece> {
     let layout = &view.layout.segments()[segment];
     let mut pieces = Vec::new();
     for instruction in &plan.instructions {

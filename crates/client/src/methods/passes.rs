@@ -29,6 +29,11 @@ pub const METHODS_OF_RUNS: &[MethodOfRuns] = &[
         about: "the sets of items that many lines hold, by the apriori algorithm",
         arguments: "support=LINES items=NUMBER",
     },
+    MethodOfRuns {
+        name: "parquet",
+        about: "columns of the rows of a Parquet file for which conditions hold, as Arrow IPC",
+        arguments: "columns=NAME,... where='NAME<VALUE and ...'",
+    },
 ];
 
 /// A method that takes several runs, for people.
@@ -171,6 +176,8 @@ impl Ran {
         self.bytes += other.bytes;
         self.bytes_at_drives += other.bytes_at_drives;
         self.answer_bytes += other.answer_bytes;
+        self.read_bytes += other.read_bytes;
+        self.asked_bytes += other.asked_bytes;
         self.changed |= other.changed;
     }
 }
@@ -178,7 +185,7 @@ impl Ran {
 impl Default for Ran {
     fn default() -> Ran {
         let answer = Answer::Difference { first: None };
-        Ran { answer, bytes: 0, bytes_at_drives: 0, answer_bytes: 0, changed: false }
+        Ran { answer, bytes: 0, bytes_at_drives: 0, answer_bytes: 0, read_bytes: 0, asked_bytes: 0, changed: false }
     }
 }
 

@@ -85,7 +85,7 @@ impl Requests {
     ) {
         let Some(facts) = facts else { return ticket.refuse(Generation(0), no_object()) };
         let g = facts.g;
-        let Some(method) = braid_methods::find(&run.method) else {
+        let Some(method) = braid_parquet::find(&run.method) else {
             let detail = format!("this drive has no method {:?}", run.method);
             return ticket.refuse(g, Refusal::new(Reason::Unsupported, detail));
         };
@@ -94,8 +94,8 @@ impl Requests {
             value: own.value.clone(),
         };
         let arguments = Arguments(run.arguments.iter().map(argument).collect());
-        let program = match braid_methods::parse(&run.method, &arguments, run.size) {
-            Ok(program) => Arc::from(program),
+        let program = match (method.parse)(&arguments, run.size) {
+            Ok(program) => Arc::<dyn Program>::from(program),
             Err(error) => return ticket.refuse(g, Refusal::new(Reason::Unsupported, error.to_string())),
         };
         if let Some(piece) = run.pieces.iter().find(|piece| piece.to > facts.map.unit_bytes) {
@@ -105,7 +105,8 @@ impl Requests {
         }
         let flow = flow_of(&self.core, capability);
         let buffers = self.buffers_of(&flow, Direction::Read);
-        let Some((_share, ticket)) = self.share(buffers, RUN_PIECE_BYTES_MAX, ticket).await else { return };
+        let memory = RUN_PIECE_BYTES_MAX.saturating_add(program.memory_bytes());
+        let Some((_share, ticket)) = self.share(buffers, memory, ticket).await else { return };
         ticket.waits();
         let core = self.core();
         let g = capability.g;
