@@ -48,6 +48,8 @@ pub enum Answer {
     },
     /// Rows of a table, as CSV with a header.
     Rows(Vec<u8>),
+    /// What a module of a user emitted.
+    Bytes(Vec<u8>),
 }
 
 /// A record that was found.

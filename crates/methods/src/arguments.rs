@@ -84,16 +84,22 @@ impl Arguments {
 
     /// Refuses arguments that the method does not take, and those that are named twice.
     pub(crate) fn check(&self, method: &'static str, takes: &[&'static str]) -> Result<(), ArgumentsError> {
+        let foreign = self.0.iter().find(|argument| !takes.contains(&argument.name.as_str()));
+        if let Some(foreign) = foreign {
+            let takes = crate::program::find(method).map_or("", |known| known.arguments);
+            return Err(ArgumentsError::Name { method, name: foreign.name.clone(), takes });
+        }
+        self.check_form()
+    }
+
+    /// Refuses arguments that are too long together, and those that are named twice.
+    pub(crate) fn check_form(&self) -> Result<(), ArgumentsError> {
         let bytes = self.0.iter().map(|argument| argument.name.len() + argument.value.len()).sum();
         if bytes > ARGUMENT_BYTES_MAX {
             return Err(ArgumentsError::TooLong { bytes, max: ARGUMENT_BYTES_MAX });
         }
         for (at, argument) in self.0.iter().enumerate() {
             let name = argument.name.clone();
-            if !takes.contains(&name.as_str()) {
-                let takes = crate::program::find(method).map_or("", |known| known.arguments);
-                return Err(ArgumentsError::Name { method, name, takes });
-            }
             if self.0[..at].iter().any(|earlier| earlier.name == name) {
                 return Err(ArgumentsError::Twice { name });
             }

@@ -16,12 +16,14 @@ mod answer;
 mod apriori;
 mod arguments;
 mod checksum;
+mod code;
 mod codec;
 mod count;
 mod csv;
 mod frequent_sets;
 mod grep;
 mod histogram;
+mod modules;
 mod piece;
 mod program;
 mod records;
@@ -32,6 +34,10 @@ mod tree;
 pub use answer::{Answer, Bin, Found, ItemSet};
 pub use apriori::candidates;
 pub use arguments::{Argument, Arguments, ArgumentsError};
+pub use code::{WASM, module_named, parse_code};
+pub use modules::{
+    Block, End, Engine, EngineError, Kind as ModuleKind, MODULE_BYTES_MAX, Module, Task, hash_of, name_of,
+};
 pub use piece::run_piece;
 pub use program::{METHODS, Method, MethodError, Order, Program, Running, find, parse};
 pub use records::{RECORD_BYTES_MAX, Records, Split};

@@ -5,6 +5,7 @@ use std::fmt;
 use crate::answer::Answer;
 use crate::arguments::{Arguments, ArgumentsError};
 use crate::checksum::Checksum;
+use crate::code::WASM;
 use crate::count::Count;
 use crate::csv::Csv;
 use crate::frequent_sets::FrequentSets;
@@ -106,6 +107,15 @@ pub const METHODS: &[Method] = &[
         needs_header: false,
         parse: Tree::parse,
     },
+    Method {
+        name: WASM,
+        about: "what code of your own, compiled to WebAssembly, answers (docs/methods.md)",
+        arguments: "module=HASH|FILE records=lines|BYTES, and those of the module",
+        answer_permille: 20,
+        byte_ps: 1_000,
+        needs_header: false,
+        parse: crate::code::parse,
+    },
 ];
 
 /// The order in which a method must see a file.
@@ -136,6 +146,10 @@ pub trait Running: Send {
     /// Takes a block of whole records, which begins at byte `offset` of the file. Only the last record of a
     /// file may lack its end.
     fn feed(&mut self, offset: u64, block: &[u8]) -> Result<(), MethodError>;
+    /// Carries out what was put off. Called before [`Running::partial`].
+    fn settle(&mut self) -> Result<(), MethodError> {
+        Ok(())
+    }
     /// The answer so far, for [`Running::absorb`] of another.
     fn partial(&self) -> Vec<u8>;
     /// Adds the partial answer for another piece; for a sequential method: goes on from there.
@@ -161,6 +175,22 @@ pub enum MethodError {
     /// Parts of the file were not seen.
     #[error("parts of the file are missing from the answer: run it again")]
     Incomplete,
+    /// The arguments are wrong.
+    #[error(transparent)]
+    Arguments(#[from] ArgumentsError),
+    /// A module did something wrong, or more than it may.
+    #[error("the module {module} failed {at}: {why}")]
+    Module {
+        /// The first digits of its hash.
+        module: String,
+        /// The bytes of the file, or the work, on which it failed.
+        at: String,
+        /// What it did.
+        why: String,
+    },
+    /// No module can run here now.
+    #[error("modules cannot run here: {0}")]
+    NoEngine(String),
     /// A record that cannot be judged by itself.
     #[error(
         "the line at byte {offset} has an odd number of quotes: rows with line breaks inside quotes cannot \
