@@ -101,7 +101,12 @@ impl Program for Code {
 }
 
 impl Code {
-    fn run(&self, partials: Vec<&[u8]>, blocks: Vec<Block<'_>>, end: End) -> Result<Vec<Vec<u8>>, MethodError> {
+    fn run(
+        &self,
+        partials: Vec<&[u8]>,
+        blocks: Vec<Block<'_>>,
+        end: End,
+    ) -> Result<Vec<Vec<u8>>, MethodError> {
         let first = blocks.iter().map(|block| block.offset).min();
         let last = blocks.iter().map(|block| block.offset + wide(block.bytes.len())).max();
         let at = match (first, last) {
@@ -151,7 +156,11 @@ impl Judging<'_> {
     fn wait(&mut self, bytes: usize) -> Result<(), MethodError> {
         self.waiting_bytes += bytes;
         let waiting = self.blocks.len() + self.partials.len();
-        if self.waiting_bytes > WAITING_BYTES || waiting > WAITING_MAX { self.carry_out(None) } else { Ok(()) }
+        if self.waiting_bytes > WAITING_BYTES || waiting > WAITING_MAX {
+            self.carry_out(None)
+        } else {
+            Ok(())
+        }
     }
 }
 

@@ -16,11 +16,11 @@ use braid_methods::{Engine, EngineError, Module, ModuleKind, Task};
 use crate::talk::{Ask, Asked, Told, parts, short};
 
 /// Longest time of a task, and of a start.
-const TASK_TIME: Duration = Duration::from_secs(10);
+const TASK_TIME: Duration = Duration::from_secs(5);
 /// Longest time in which a module is compiled.
-const COMPILE_TIME: Duration = Duration::from_secs(20);
+const COMPILE_TIME: Duration = Duration::from_secs(6);
 /// Longest wait for a child that is free.
-const WAIT: Duration = Duration::from_secs(20);
+const WAIT: Duration = Duration::from_secs(6);
 /// Modules that one child has compiled at most: they stay in its memory.
 const MODULES_MAX: usize = 8;
 /// Time after which a child is replaced, as its processor time is bounded.
@@ -77,13 +77,7 @@ impl Sandbox {
     /// An engine with as many children at most as there are processors. None is started yet.
     pub fn new(worker: Worker) -> Sandbox {
         let children_max = std::thread::available_parallelism().map_or(1, usize::from);
-        Sandbox {
-            worker,
-            task_time: TASK_TIME,
-            children_max,
-            pool: Mutex::default(),
-            freed: Condvar::new(),
-        }
+        Sandbox { worker, task_time: TASK_TIME, children_max, pool: Mutex::default(), freed: Condvar::new() }
     }
 
     /// The same with another bound on the time of a task.

@@ -267,9 +267,7 @@ mod tests {
         }
         assert_eq!(Ask::receive(&mut &b""[..]).expect("an end"), None);
         let fold = ModuleKind::Fold { answers: true };
-        for told in
-            [Told::Ready, Told::Loaded(fold), Told::Done(vec![1, 2]), Told::Failed("no".to_owned())]
-        {
+        for told in [Told::Ready, Told::Loaded(fold), Told::Done(vec![1, 2]), Told::Failed("no".to_owned())] {
             let mut bytes = Vec::new();
             told.send(&mut bytes).expect("memory");
             assert_eq!(Told::receive(&mut bytes.as_slice()).expect("its own"), told);

@@ -183,7 +183,8 @@ fn what_is_no_such_module_is_refused_before_it_runs() {
     };
     let garbage = Module::new(b"#!/bin/sh\n".to_vec()).expect("it is short");
     assert!(!refused(&garbage).is_empty());
-    let foreign = with("(import \"wasi_snapshot_preview1\" \"fd_write\" (func (param i32)))", "", "i32.const 0");
+    let foreign =
+        with("(import \"wasi_snapshot_preview1\" \"fd_write\" (func (param i32)))", "", "i32.const 0");
     assert!(refused(&foreign).contains("wasi_snapshot_preview1"), "{}", refused(&foreign));
     let empty = refused(&module("(module)"));
     assert!(empty.contains("memory"), "{empty}");
@@ -192,9 +193,11 @@ fn what_is_no_such_module_is_refused_before_it_runs() {
            (func (export \"alloc\") (param i64) (result i32) (i32.const 0)))",
     ));
     assert!(other.contains("\"alloc\" is not a function"), "{other}");
-    let large = module("(module (memory (export \"memory\") 1000) (func (export \"braid_abi_1\"))
+    let large = module(
+        "(module (memory (export \"memory\") 1000) (func (export \"braid_abi_1\"))
            (func (export \"alloc\") (param i32) (result i32) (i32.const 0))
-           (func (export \"block\") (param i32 i32 i64)))");
+           (func (export \"block\") (param i32 i32 i64)))",
+    );
     assert!(failure(&large).contains("memory"), "{}", failure(&large));
     assert!(Module::new(vec![0; (4 << 20) + 1]).is_none());
 }

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use braid_client::{
-    Answer, Argument, Arguments, Client, Found, ItemSet, METHODS, Name, PlannedRun, Ran, RunAsk, RunAt,
+    Answer, Argument, Arguments, Client, Found, ItemSet, METHODS, Name, PlannedRun, Ran, RunAsk, RunAt, WASM,
 };
 use serde::Serialize;
 
+use crate::files::modules;
 use crate::files::names::{remote, show_remote};
 use crate::output::exit::{Exit, Failure};
 use crate::output::rate::{Bar, Progress};
@@ -66,6 +67,7 @@ enum AnswerFacts {
     Blocks { block_bytes: u64, digests: Vec<String> },
     Sets { sets: Vec<SetFacts>, lines: u64, bad_lines: u64 },
     Rows { rows: String },
+    Bytes { text: String },
 }
 
 #[derive(Debug, Serialize)]
@@ -151,11 +153,9 @@ pub(crate) async fn run(asked: args::Run, cluster: Option<&Path>, report: Report
             shown(&client, &name, report, &progress, work).await?.into_iter().map(set_facts).collect();
         return report.facts(&sets, |sets| show_sets(sets));
     }
-    let ask = RunAsk {
-        record_max: asked.record_max,
-        progress: Arc::clone(&progress),
-        ..RunAsk::new(&method, arguments).at(at)
-    };
+    let ask =
+        if method == WASM { modules::asked(arguments)? } else { RunAsk::new(&method, arguments) }.at(at);
+    let ask = RunAsk { record_max: asked.record_max, progress: Arc::clone(&progress), ..ask };
     if asked.explain {
         return explain(&client.plan_run(&name, &ask).await?, report);
     }
@@ -331,6 +331,7 @@ fn facts(method: String, ran: Ran) -> RunFacts {
         Answer::Sets { sets, lines, bad_lines } => {
             AnswerFacts::Sets { sets: sets.into_iter().map(set_facts).collect(), lines, bad_lines }
         }
+        Answer::Bytes(bytes) => AnswerFacts::Bytes { text: String::from_utf8_lossy(&bytes).into_owned() },
         Answer::Rows(rows) => AnswerFacts::Rows { rows: String::from_utf8_lossy(&rows).into_owned() },
     };
     RunFacts {
@@ -374,7 +375,7 @@ fn text_of(ran: &Ran) -> Vec<u8> {
             let text = show_sets(&sets);
             format!("{}, of which {bad_lines} with what is no item\n{text}", count(*lines, "line")).into()
         }
-        Answer::Rows(rows) => rows.clone(),
+        Answer::Rows(bytes) | Answer::Bytes(bytes) => bytes.clone(),
     }
 }
 

@@ -11,6 +11,7 @@ mod holes;
 mod keys;
 mod managers;
 mod methods;
+mod modules;
 mod privacy;
 mod quotas;
 mod rails;

@@ -9,16 +9,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use braid_layout::{Generation, Version};
-use braid_methods::{
-    Argument, Arguments, Edge, MethodError, Order, Program, WASM, module_named, run_piece,
-};
+use braid_methods::{Argument, Arguments, Edge, MethodError, Order, Program, WASM, module_named, run_piece};
 use braid_schedule::{Config, Direction, Flow};
 use braid_store::DiskReads;
 use braid_transport::host;
+use braid_wire::capability::Rights;
 use braid_wire::data::{
     RUN_ANSWER_BYTES_MAX, RUN_PIECE_BYTES_MAX, RanPiece, Read, Run, RunPiece, RunReply, Want,
 };
-use braid_wire::capability::Rights;
 use braid_wire::{Capability, Reason, Refusal};
 use tokio::sync::oneshot;
 

@@ -10,8 +10,9 @@ use super::rules::{
     Absent, Bytes, FenceRule, GenerationRule, LeaseRule, Rules, Stamp, Subject, Target, WellKnown,
 };
 use super::{
-    Address, Calibrate, Create, Delta, Fence, GetAttributes, List, ModulePart, PartitionSet, Read, Ready, Remove, Retire,
-    Run, Scrub, SetAttributes, Snapshot, StripeWrite, UnitWrite, Verdict, Versions, WriteTurn,
+    Address, Calibrate, Create, Delta, Fence, GetAttributes, List, ModulePart, PartitionSet, Read, Ready,
+    Remove, Retire, Run, Scrub, SetAttributes, Snapshot, StripeWrite, UnitWrite, Verdict, Versions,
+    WriteTurn,
 };
 use crate::capability::Rights;
 use crate::refusal::{Reason::*, Refusal};
@@ -306,7 +307,7 @@ drive_requests! {
     /// Give a part of a module: Done.
     0x0116 ModulePart(r) {
         rules: Rules {
-            refusals: &[Range, StaleGeneration, NoObject, Damaged, PayloadChecksum],
+            refusals: &[Range, StaleGeneration, NoObject, Damaged, PayloadChecksum, NoModule],
             ..Rules::needing(Rights::RUN_CODE)
         },
         target: Target { at: r.at, bytes: Bytes::Any, stamp: Stamp::None, term: None },
