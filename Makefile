@@ -5,7 +5,7 @@ export RUST_BACKTRACE ?= 1
 # Where cargo puts what it builds.
 TARGET_DIR = $(shell $(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
 
-.PHONY: lab posix posix-suites mount-trees mount-files mount-soak mount-fsx mount-peers setup-mount andrew demo test quick python wheel cases setup setup-etcd setup-python setup-full store-full store-model index-memory many-files build format lint docs units fuzz-smoke kill-loop kill-managers rounds three-hosts three-managers wire-capture upgrade capi setup-capi capi-valgrind send-ways perf soak clean
+.PHONY: lab posix posix-suites mount-trees mount-files mount-soak mount-fsx mount-peers setup-mount andrew demo test quick python wheel cases setup setup-etcd setup-python setup-full store-full store-model index-memory many-files build format lint docs units fuzz-smoke kill-loop kill-managers rounds three-hosts three-managers wire-capture upgrade capi setup-capi setup-wasm capi-valgrind send-ways perf soak clean
 
 ## A whole cluster on this machine: files in and out, a drive killed, read degraded, rebuilt, compared.
 demo: build
@@ -15,7 +15,7 @@ demo: build
 test: setup format lint docs units python fuzz-smoke
 
 ## While working: all but the slow tests (real processes, the store's storms), in a few minutes.
-quick: setup setup-etcd format lint
+quick: setup setup-etcd setup-wasm format lint
 	$(CARGO) test --workspace --exclude braid-capi --exclude braid-store --exclude braid-cli --exclude braid-lab --locked
 	$(CARGO) test -p braid-capi -p braid-store -p braid-cli -p braid-lab --lib --bins --locked
 
@@ -49,7 +49,7 @@ lint:
 docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
-units: posix-suites setup-etcd setup-capi
+units: posix-suites setup-etcd setup-capi setup-wasm
 	BRAID_POSIX_SUITES="$(TARGET_DIR)/posix" BRAID_STORE_MODEL_SECONDS=$${BRAID_STORE_MODEL_SECONDS:-20} \
 	tools/test-lanes.sh $(CARGO)
 
@@ -88,6 +88,12 @@ capi: setup
 	$(CARGO) build --release --locked -p braid-capi
 	PREFIX="$(PREFIX)" LIBDIR="$(LIBDIR)" DESTDIR="$(DESTDIR)" \
 	crates/capi/install.sh "$(TARGET_DIR)/release/libbraid_capi.a"
+
+# What the examples of modules are built with: Rust's library for WebAssembly, clang and its linker.
+setup-wasm: setup
+	@rustup target list --installed | grep -qx wasm32-unknown-unknown || rustup target add wasm32-unknown-unknown
+	@{ command -v clang && command -v wasm-ld; } >/dev/null || \
+	{ apt-get update && apt-get install -y --no-install-recommends clang lld; }
 
 # What the tests of the C library need: a C++ compiler and pkg-config.
 setup-capi: setup

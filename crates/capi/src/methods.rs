@@ -54,7 +54,7 @@ pub extern "C" fn braid_run(
         let text = text.map_err(|error| Failure::new(libc::EIO, format!("the answer: {error}")))?;
         let text = CString::new(text).map_err(|_| Failure::new(libc::EIO, "the answer has a NUL in it"))?;
         let rows = match ran.answer {
-            Answer::Rows(rows) | Answer::Arrow(rows) => Some(rows),
+            Answer::Rows(rows) | Answer::Arrow(rows) | Answer::Bytes(rows) => Some(rows),
             _ => None,
         };
         Ok(Some(Box::new(Answered { text, rows })))

@@ -8,6 +8,7 @@ use braid_client::{Client, Config, KeyError};
 use braid_wire::control::StatusReply;
 use tokio::time::timeout;
 
+use crate::engine;
 use crate::machine::cluster_dir::{ClusterDir, ClusterFile};
 use crate::output::exit::{Exit, Failure};
 use crate::output::waiting::{self, telling};
@@ -69,7 +70,8 @@ pub fn config(cluster: &ClusterFile) -> Result<Config, Failure> {
         |error: KeyError| Failure::new(Exit::Usage, "find the keys of volumes", error.to_string());
     let mut volume_keys = cluster.volume_keys().map_err(unreadable)?;
     told_keys().iter().try_for_each(|text| volume_keys.add(text)).map_err(unreadable)?;
-    Ok(Config { on_wait: Some(waiting::for_manager), volume_keys, ..config })
+    let engine = Some(engine::engine());
+    Ok(Config { on_wait: Some(waiting::for_manager), engine, volume_keys, ..config })
 }
 
 /// Advice for the case that the manager does not answer. It may be on this machine or on another.

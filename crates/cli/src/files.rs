@@ -6,6 +6,7 @@ pub(crate) mod beneath;
 pub(crate) mod list;
 pub(crate) mod methods;
 pub(crate) mod mode;
+pub(crate) mod modules;
 pub(crate) mod mount;
 pub(crate) mod mount_helper;
 pub(crate) mod names;

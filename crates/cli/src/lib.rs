@@ -9,6 +9,7 @@ pub mod connect;
 mod copy;
 pub mod demo;
 mod elsewhere;
+mod engine;
 pub mod files;
 pub mod machine;
 pub mod operate;
@@ -20,6 +21,7 @@ mod stream;
 use crate::files::attributes;
 use crate::files::list;
 use crate::files::methods;
+use crate::files::modules;
 use crate::files::mount;
 use crate::files::mount_helper;
 use crate::files::namespace;
@@ -78,6 +80,9 @@ const STACK_BYTES: usize = 8 << 20;
 /// Runs `braid` with these words, the first of which is the program's name, and returns its exit code.
 pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     let words: Vec<OsString> = words.into_iter().collect();
+    if let Some(ended) = engine::work(&words) {
+        return ended;
+    }
     let words = match mount_helper::arguments(words.iter().cloned()) {
         None => words,
         Some(Ok(arguments)) => arguments,
@@ -227,6 +232,7 @@ async fn command(command: Command, cluster: Option<&Path>, report: Report) -> Re
         Command::Plan(plan) => plan_cmd::run(plan, cluster, report).await,
         Command::Run(asked) => methods::run(asked, cluster, report).await,
         Command::Sum(asked) => methods::sum(asked, cluster, report).await,
+        Command::Module(asked) => modules::run(asked, cluster, report).await,
         Command::Why(asked) => why::run(asked, cluster, report).await,
         Command::Check(check) => check::run(check, cluster, report).await,
         Command::Scrub(scrub) => scrub::run(scrub, cluster, report).await,

@@ -1,7 +1,9 @@
 //! A client's settings: where the managers are, how long to wait, how much to have in flight.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use braid_methods::Engine;
 use braid_transport::{Credentials, Limits, Managers};
 use braid_wire::token::Token;
 
@@ -57,6 +59,8 @@ pub struct Config {
     /// drives at once, so that no switch drops what it has no room for. Costs nothing elsewhere; only
     /// experiments switch it off. Default: true.
     pub credit: bool,
+    /// The engine that runs modules of users; `None` (the default): the method `wasm` is refused.
+    pub engine: Option<Arc<dyn Engine>>,
     /// The keys of encrypted volumes: files or commands, by volume. Default: none.
     pub volume_keys: VolumeKeys,
     /// Called with the manager's address, once per request, when a request has waited for the manager for
@@ -104,6 +108,7 @@ impl Config {
             control_sessions: 16,
             part_writes: PartWrites::Cheapest,
             credit: true,
+            engine: None,
             volume_keys: VolumeKeys::default(),
             on_wait: None,
         }

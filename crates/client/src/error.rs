@@ -390,7 +390,9 @@ fn reason_kind(reason: Reason) -> Kind {
         | Reason::TooManyLinks
         | Reason::TooLarge => Kind::NoSpace,
         Reason::Medium | Reason::Damaged | Reason::ReadOnly => Kind::Corrupt,
-        Reason::BadName | Reason::BadScheme | Reason::Range | Reason::OtherQuota => Kind::Usage,
+        Reason::BadName | Reason::BadScheme | Reason::Range | Reason::OtherQuota | Reason::ModuleFailed => {
+            Kind::Usage
+        }
         Reason::TooFewDrives
         | Reason::TooManyAway
         | Reason::NotLeading
@@ -410,6 +412,7 @@ fn reason_kind(reason: Reason) -> Kind {
         | Reason::StaleKey
         | Reason::StaleGeneration
         | Reason::PayloadChecksum
+        | Reason::NoModule
         | Reason::Gone => Kind::Internal,
     }
 }

@@ -43,7 +43,10 @@ mod show_rate;
 mod view;
 
 pub use braid_credit::Counts as CreditCounts;
-pub use braid_methods::{Answer, Argument, Arguments, Bin, Found, ItemSet, METHODS, Method};
+pub use braid_methods::{
+    Answer, Argument, Arguments, Bin, Engine, Found, ItemSet, METHODS, MODULE_BYTES_MAX, Method, Module,
+    WASM, hash_of as hash_of_module,
+};
 pub use braid_parquet::{rows_in as arrow_rows, to_csv as arrow_to_csv};
 pub use braid_plan::{RunWays, Way};
 pub use braid_schedule::Delivered;

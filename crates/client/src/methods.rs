@@ -8,6 +8,7 @@
 
 mod document;
 mod drives;
+mod modules;
 mod parquet;
 mod passes;
 
@@ -19,8 +20,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use braid_methods::{
-    Answer, Arguments, ArgumentsError, Edge, MethodError, Order, Program, RECORD_BYTES_MAX, Running, Seams,
-    SeamsError, run_piece,
+    Answer, Arguments, ArgumentsError, Edge, MethodError, Module, Order, Program, RECORD_BYTES_MAX, Running,
+    Seams, SeamsError, WASM, parse_code, run_piece,
 };
 use braid_plan::{MethodCost, PlanSet, RunSite, RunWays};
 use braid_wire::control::StatRow;
@@ -66,6 +67,9 @@ pub struct RunAsk {
     pub at: RunAt,
     /// The longest record, in bytes.
     pub record_max: u64,
+    /// The module of a user, for the method `wasm`; `None`: the argument `module` names it, and it is in the
+    /// file's volume.
+    pub module: Option<Arc<Module>>,
     /// Bytes of the file that are answered for so far: for those who show progress.
     pub progress: Arc<AtomicU64>,
 }
@@ -117,6 +121,20 @@ pub enum RunFailure {
     /// The bound on records is too low.
     #[error("records of {0} bytes at most are too short: the bound is at least {RECORD_MAX_LEAST}")]
     RecordMax(u64),
+    /// A module that cannot be had.
+    #[error("{why}")]
+    Module {
+        /// Reason and remedy.
+        why: String,
+    },
+    /// A module failed at a drive.
+    #[error("at drive {drive}, {why}")]
+    AtDrive {
+        /// The drive.
+        drive: String,
+        /// What the module did.
+        why: String,
+    },
     /// A task of this program ended early.
     #[error("the work was given up: this program is ending")]
     Ended,
@@ -130,6 +148,7 @@ impl RunAsk {
             arguments,
             at: RunAt::default(),
             record_max: RECORD_BYTES_MAX,
+            module: None,
             progress: Arc::default(),
         }
     }
@@ -150,20 +169,22 @@ impl Client {
             let unknown = ArgumentsError::Unknown { name: ask.method.clone() };
             return Err(failed(&subject, unknown));
         }
+        let ask = self.with_module(name, ask).await?;
         let file = self.open(name, &OpenOptions::new().read(true)).await?;
-        file.run(ask).await
+        file.run(&ask).await
     }
 
     /// The plan sets of a method on a file that is open, with what either way costs.
     pub async fn plan_run(&self, name: &Name, ask: &RunAsk) -> Result<Vec<PlannedRun>> {
+        let ask = self.with_module(name, ask).await?;
         let file = self.open(name, &OpenOptions::new().read(true)).await?;
         let mut ranges = Vec::new();
         let cost = if ask.method == parquet::METHOD {
-            ranges.extend(parquet::first_ranges(&file, ask).await?);
+            ranges.extend(parquet::first_ranges(&file, &ask).await?);
             parquet::cost()
         } else {
             ranges.push(0..file.size());
-            cost_of(&*file.program(&file.with_header(ask).await?)?)
+            cost_of(&*file.program(&file.with_header(&ask).await?).await?)
         };
         let handle = file.handle();
         let view = handle.view();
@@ -219,11 +240,11 @@ impl File {
         if ask.method == parquet::METHOD {
             return parquet::run(self, ask).await;
         }
-        let ask = &self.with_header(ask).await?;
-        let program = self.program(ask)?;
+        let ask = &self.with_header(ask).await?.with_name();
+        let program = self.program(ask).await?;
         let before = self.known();
         let size = self.size();
-        let is_at_drives = self.is_at_drives(ask.at, cost_of(&*program))?;
+        let is_at_drives = self.is_at_drives(program.name(), ask.at, cost_of(&*program))?;
         let running = program.begin();
         let run = Run {
             file: self,
@@ -261,7 +282,17 @@ impl File {
         Ok(RunAsk { arguments, ..ask.clone() })
     }
 
-    fn program(&self, ask: &RunAsk) -> Result<Arc<dyn Program>> {
+    /// The method with its arguments. If it is a module, that is compiled.
+    async fn program(&self, ask: &RunAsk) -> Result<Arc<dyn Program>> {
+        if let (WASM, Some(module)) = (ask.method.as_str(), ask.module.clone()) {
+            let Some(engine) = self.handle().client.config().engine.clone() else {
+                return Err(self.failed(MethodError::NoEngine("this program has no engine for them".into())));
+            };
+            let arguments = ask.arguments.clone();
+            let parsing = tokio::task::spawn_blocking(move || parse_code(&arguments, module, engine));
+            let parsed = parsing.await.map_err(|_| self.failed(RunFailure::Ended))?;
+            return Ok(Arc::from(parsed.map_err(|error| self.failed(error))?));
+        }
         let program = braid_methods::parse(&ask.method, &ask.arguments, self.size());
         Ok(Arc::from(program.map_err(|error| self.failed(error))?))
     }
@@ -296,11 +327,13 @@ impl File {
     }
 
     /// Returns true if drives are asked.
-    fn is_at_drives(&self, at: RunAt, cost: MethodCost) -> Result<bool> {
+    fn is_at_drives(&self, method: &str, at: RunAt, cost: MethodCost) -> Result<bool> {
         let view = self.handle().view();
         let hindrance = if self.is_sealed() {
             Some("its volume is encrypted, and drives have no key")
-        } else if !drives::may_run(&view) {
+        } else if !drives::may_run(&view, method) && method == WASM {
+            Some("its volume's drives may not run modules (`braid volume set --methods wasm` lets them)")
+        } else if !drives::may_run(&view, method) {
             Some("its volume's methods are off, or its drives may not run them")
         } else {
             None
@@ -435,6 +468,7 @@ impl Run<'_> {
                 from = edge.to;
                 edges.push(edge);
             }
+            running.settle()?;
             Ok::<Judged, MethodError>(Judged { edges, partial: running.partial() })
         });
         let judged = judging.await.map_err(|_| self.file.failed(RunFailure::Ended))?;

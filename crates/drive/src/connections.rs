@@ -8,6 +8,7 @@ pub(crate) mod facts;
 pub(crate) mod inward;
 pub(crate) mod manage;
 pub(crate) mod methods;
+pub(crate) mod modules;
 pub(crate) mod outbox;
 pub(crate) mod queries;
 pub(crate) mod reads;

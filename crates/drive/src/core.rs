@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 use crate::calibration::{Calibration, Traffic, device_cost};
 use crate::connections::buffers::Pool;
 use crate::connections::methods;
+use crate::connections::modules::Modules;
 use crate::connections::room::PeerSlots;
 use crate::connections::sending::Chosen;
 use crate::damage::Damage;
@@ -53,6 +54,8 @@ pub(crate) struct Core {
     pub(crate) gate: Arc<Gate>,
     /// The turn of each method at the processors.
     pub(crate) processors: Arc<Gate>,
+    /// Modules of users, which methods run.
+    pub(crate) modules: Modules,
     /// The turn of each payload at the rail; `None`: its rate is not known.
     pub(crate) rails: Option<Rails>,
     /// Bytes that may be on their way here, by link.
@@ -142,6 +145,7 @@ impl Core {
             pool: Pool::new(settings.payload_bytes_max - settings.payload_bytes_max / PROMISED_PART),
             promised_pool: Pool::new(settings.payload_bytes_max / PROMISED_PART),
             processors: methods::processors(&gate),
+            modules: Modules::default(),
             rails: Rails::new(&gate, settings.rail_bytes_per_second),
             gate,
             inward: Credits::default(),

@@ -55,6 +55,8 @@ pub enum Answer {
     Rows(Vec<u8>),
     /// Rows of a table, as a stream of Arrow IPC.
     Arrow(Vec<u8>),
+    /// What a module of a user emitted.
+    Bytes(Vec<u8>),
 }
 
 /// A record that was found.

@@ -96,15 +96,21 @@ impl Arguments {
         takes: &[&'static str],
         shown: &str,
     ) -> Result<(), ArgumentsError> {
+        let foreign = self.0.iter().find(|argument| !takes.contains(&argument.name.as_str()));
+        if let Some(Argument { name, .. }) = foreign {
+            return Err(ArgumentsError::Name { method, name: name.clone(), takes: shown.to_owned() });
+        }
+        self.check_form()
+    }
+
+    /// Refuses arguments that are too long together, and those that are named twice.
+    pub(crate) fn check_form(&self) -> Result<(), ArgumentsError> {
         let bytes = self.0.iter().map(|argument| argument.name.len() + argument.value.len()).sum();
         if bytes > ARGUMENT_BYTES_MAX {
             return Err(ArgumentsError::TooLong { bytes, max: ARGUMENT_BYTES_MAX });
         }
         for (at, argument) in self.0.iter().enumerate() {
             let name = argument.name.clone();
-            if !takes.contains(&name.as_str()) {
-                return Err(ArgumentsError::Name { method, name, takes: shown.to_owned() });
-            }
             if self.0[..at].iter().any(|earlier| earlier.name == name) {
                 return Err(ArgumentsError::Twice { name });
             }

@@ -16,6 +16,7 @@ mod answer;
 mod apriori;
 mod arguments;
 mod checksum;
+mod code;
 mod codec;
 mod condition;
 mod count;
@@ -23,6 +24,7 @@ mod csv;
 mod frequent_sets;
 mod grep;
 mod histogram;
+mod modules;
 mod piece;
 mod program;
 mod records;
@@ -33,7 +35,11 @@ mod tree;
 pub use answer::{Answer, Bin, Found, ItemSet};
 pub use apriori::candidates;
 pub use arguments::{Argument, Arguments, ArgumentsError};
+pub use code::{WASM, module_named, parse_code};
 pub use condition::{Comparison, Operator};
+pub use modules::{
+    Block, End, Engine, EngineError, Kind as ModuleKind, MODULE_BYTES_MAX, Module, Task, hash_of, name_of,
+};
 pub use piece::run_piece;
 pub use program::{METHODS, Method, MethodError, Order, Parse, Program, Running, find, parse};
 pub use records::{RECORD_BYTES_MAX, Records, Split};

@@ -5,6 +5,7 @@ use std::fmt;
 use crate::answer::Answer;
 use crate::arguments::{Arguments, ArgumentsError};
 use crate::checksum::Checksum;
+use crate::code::WASM;
 use crate::count::Count;
 use crate::csv::Csv;
 use crate::frequent_sets::FrequentSets;
@@ -29,6 +30,8 @@ pub struct Method {
     pub byte_ps: u64,
     /// True if it needs the file's first line, as the argument `header`.
     pub needs_header: bool,
+    /// Memory that it takes beside the piece, for each request.
+    pub memory_bytes: u32,
     /// Makes a program of its arguments, for a file of so many bytes.
     pub parse: Parse,
 }
@@ -45,6 +48,7 @@ pub const METHODS: &[Method] = &[
         answer_permille: 0,
         byte_ps: 700,
         needs_header: false,
+        memory_bytes: 0,
         parse: Checksum::parse,
     },
     Method {
@@ -54,6 +58,7 @@ pub const METHODS: &[Method] = &[
         answer_permille: 0,
         byte_ps: 150,
         needs_header: false,
+        memory_bytes: 0,
         parse: Count::parse,
     },
     Method {
@@ -63,6 +68,7 @@ pub const METHODS: &[Method] = &[
         answer_permille: 50,
         byte_ps: 2_500,
         needs_header: true,
+        memory_bytes: 0,
         parse: Csv::parse,
     },
     Method {
@@ -72,6 +78,7 @@ pub const METHODS: &[Method] = &[
         answer_permille: 5,
         byte_ps: 8_000,
         needs_header: false,
+        memory_bytes: 0,
         parse: FrequentSets::parse,
     },
     Method {
@@ -81,6 +88,7 @@ pub const METHODS: &[Method] = &[
         answer_permille: 20,
         byte_ps: 500,
         needs_header: false,
+        memory_bytes: 0,
         parse: Grep::parse,
     },
     Method {
@@ -90,6 +98,7 @@ pub const METHODS: &[Method] = &[
         answer_permille: 1,
         byte_ps: 1_500,
         needs_header: false,
+        memory_bytes: 0,
         parse: Histogram::parse,
     },
     Method {
@@ -99,6 +108,7 @@ pub const METHODS: &[Method] = &[
         answer_permille: 1,
         byte_ps: 400,
         needs_header: false,
+        memory_bytes: 0,
         parse: Sample::parse,
     },
     Method {
@@ -108,7 +118,18 @@ pub const METHODS: &[Method] = &[
         answer_permille: 1,
         byte_ps: 700,
         needs_header: false,
+        memory_bytes: 0,
         parse: Tree::parse,
+    },
+    Method {
+        name: WASM,
+        about: "what code of your own, compiled to WebAssembly, answers (docs/methods.md)",
+        arguments: "module=HASH|FILE records=lines|BYTES, and those of the module",
+        answer_permille: 20,
+        byte_ps: 1_000,
+        needs_header: false,
+        memory_bytes: 0,
+        parse: crate::code::parse,
     },
 ];
 
@@ -131,10 +152,6 @@ pub trait Program: fmt::Debug + Send + Sync {
     fn order(&self) -> Order {
         Order::Any
     }
-    /// Memory that it takes beside the piece, for each request.
-    fn memory_bytes(&self) -> u32 {
-        0
-    }
     /// Begins an answer that has seen nothing.
     fn begin(&self) -> Box<dyn Running + '_>;
 }
@@ -144,6 +161,10 @@ pub trait Running: Send {
     /// Takes a block of whole records, which begins at byte `offset` of the file. Only the last record of a
     /// file may lack its end.
     fn feed(&mut self, offset: u64, block: &[u8]) -> Result<(), MethodError>;
+    /// Carries out what was put off. Called before [`Running::partial`].
+    fn settle(&mut self) -> Result<(), MethodError> {
+        Ok(())
+    }
     /// The answer so far, for [`Running::absorb`] of another.
     fn partial(&self) -> Vec<u8>;
     /// Adds the partial answer for another piece; for a sequential method: goes on from there.
@@ -169,6 +190,22 @@ pub enum MethodError {
     /// Parts of the file were not seen.
     #[error("parts of the file are missing from the answer: run it again")]
     Incomplete,
+    /// The arguments are wrong.
+    #[error(transparent)]
+    Arguments(#[from] ArgumentsError),
+    /// A module did something wrong, or more than it may.
+    #[error("the module {module} failed {at}: {why}")]
+    Module {
+        /// The first digits of its hash.
+        module: String,
+        /// The bytes of the file, or the work, on which it failed.
+        at: String,
+        /// What it did.
+        why: String,
+    },
+    /// No module can run here now.
+    #[error("modules cannot run here: {0}")]
+    NoEngine(String),
     /// A record that cannot be judged by itself.
     #[error(
         "the line at byte {offset} has an odd number of quotes: rows with line breaks inside quotes cannot \

@@ -28,6 +28,7 @@ pub const PAGES: Method = Method {
     answer_permille: 50,
     byte_ps: 4_000,
     needs_header: false,
+    memory_bytes: MEMORY_BYTES,
     parse: Pages::parse,
 };
 
@@ -294,10 +295,6 @@ impl Program for Pages {
     fn records(&self) -> Records {
         // All of a piece is taken; what of it is a page is known here.
         Records::Fixed(1)
-    }
-
-    fn memory_bytes(&self) -> u32 {
-        MEMORY_BYTES
     }
 
     fn begin(&self) -> Box<dyn Running + '_> {

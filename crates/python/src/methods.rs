@@ -94,6 +94,7 @@ fn facts(py: Python<'_>, answer: Answer) -> PyResult<Py<PyDict>> {
             facts.set_item("bad_lines", bad_lines)?;
         }
         Answer::Difference { first } => facts.set_item("first_difference", first)?,
+        Answer::Bytes(bytes) => facts.set_item("bytes", PyBytes::new(py, &bytes))?,
         Answer::Arrow(stream) => facts.set_item("rows", PyBytes::new(py, &stream))?,
         Answer::Rows(rows) => facts.set_item("rows", PyBytes::new(py, &rows))?,
     }

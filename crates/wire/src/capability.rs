@@ -236,8 +236,10 @@ impl Rights {
     pub const DELTA: Rights = Rights(1 << 8);
     /// Run methods of the drive's own on what may be read.
     pub const RUN: Rights = Rights(1 << 9);
+    /// Run code of users on what may be read.
+    pub const RUN_CODE: Rights = Rights(1 << 10);
     /// All rights that are defined.
-    pub const ALL: Rights = Rights((1 << 10) - 1);
+    pub const ALL: Rights = Rights((1 << 11) - 1);
     /// The empty set of rights.
     pub const NONE: Rights = Rights(0);
 

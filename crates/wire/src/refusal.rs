@@ -131,6 +131,10 @@ choice! {
         NotOwner = 70,
         /// The volume is encrypted, and the asker has not said that it has its key: get it, then ask again.
         NoKey = 75,
+        /// The drive does not have the module: give it, then ask again.
+        NoModule = 76,
+        /// The module of a user did something wrong, or more than it may.
+        ModuleFailed = 77,
         /// A reason of a later version, which only the refusal's text explains. It is never sent.
         Newer = 255,
     }

@@ -6,7 +6,7 @@ use crate::tree::Source;
 pub const FLOORS: &[&[&str]] = &[
     &["layout", "draw"],
     &["plan", "wire", "schedule", "credit", "datagram", "methods"],
-    &["store", "transport", "admission", "meta", "parquet"],
+    &["store", "transport", "admission", "meta", "parquet", "wasm"],
     &["drive", "manager", "client", "sim"],
     &["heal"],
     &["bench", "fuse", "nfs", "s3", "python", "object-store", "capi"],

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 
 use crate::output::size;
 
@@ -40,6 +40,18 @@ pub(crate) enum At {
     Drive,
     /// Here: the file is read
     Client,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ModuleCommand {
+    /// Store a module in a volume, and print its hash
+    Put {
+        /// The module: a file of WebAssembly
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        #[arg(value_name = "braid://VOLUME")]
+        volume: OsString,
+    },
 }
 
 #[derive(Debug, Args)]

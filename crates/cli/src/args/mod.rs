@@ -32,7 +32,7 @@ pub(crate) use bench::{Bench, Qualify};
 pub(crate) use cluster::{ClusterCommand, ClusterInit, ClusterJoin, ClusterRestore, ETCD_PORT, Hosting};
 pub(crate) use files::{Cat, Chmod, Chown, Cp, Ln, Ls, Mkdir, Mv, Rm, Stat, Touch, Truncate};
 pub(crate) use keys::{KeyRevoke, KeyRotate, Keys};
-pub(crate) use methods::{At, Run, Sum};
+pub(crate) use methods::{At, ModuleCommand, Run, Sum};
 pub(crate) use quota::{Quota, QuotaOf};
 pub(crate) use reserve::{Reserve, ReserveCommand, ReserveRate};
 pub use servers::DriveOptions;
@@ -239,8 +239,8 @@ pub(crate) enum Command {
     Plan(Plan),
     /// Ask a question about a file's records: the drives that hold them answer, and only the answer moves
     #[command(
-        after_help = "Methods: checksum, compare, count, csv, frequent-sets, grep, histogram, sample, tree. Without a method they are listed, each with its arguments. Lines need not be UTF-8.\n\nWhat no drive can answer for, as of a drive that is away, is read and answered here: the answer is the same. --explain shows what runs where, and what either way costs.\n\nExit 7 if the file was written meanwhile: the answer may be of several states of it.\n\nExamples:\n  \
-        braid run count braid://main/log\n  braid run grep braid://main/log pattern='error|warn' ignore-case=yes\n  braid run histogram braid://main/log of=length to=500 bins=20\n  braid run csv braid://main/sales.csv columns=item,price where='price>100'\n  braid run compare braid://main/a with=braid://main/b\n  braid run frequent-sets braid://main/sales support=1000 items=3\n  braid run grep braid://main/log pattern=error --explain"
+        after_help = "Methods: checksum, compare, count, csv, frequent-sets, grep, histogram, sample, tree, wasm. Without a method they are listed, each with its arguments. Lines need not be UTF-8.\n\nWhat no drive can answer for, as of a drive that is away, is read and answered here: the answer is the same. --explain shows what runs where, and what either way costs.\n\nExit 7 if the file was written meanwhile: the answer may be of several states of it.\n\nExamples:\n  \
+        braid run count braid://main/log\n  braid run grep braid://main/log pattern='error|warn' ignore-case=yes\n  braid run histogram braid://main/log of=length to=500 bins=20\n  braid run csv braid://main/sales.csv columns=item,price where='price>100'\n  braid run compare braid://main/a with=braid://main/b\n  braid run frequent-sets braid://main/sales support=1000 items=3\n  braid run grep braid://main/log pattern=error --explain\n  braid run wasm braid://main/log module=./words.wasm"
     )]
     Run(Run),
     /// Print checksums of files, without moving them: BLAKE3, or SHA-256 as sha256sum does
@@ -248,6 +248,12 @@ pub(crate) enum Command {
         after_help = "Examples:\n  braid sum braid://main/a.bin\n  braid sum --sha256 braid://main/a.bin | sha256sum --check -"
     )]
     Sum(Sum),
+    /// Store code of your own, compiled to WebAssembly, for `braid run wasm`
+    #[command(
+        subcommand,
+        after_help = "A module is stored in the file .modules/HASH.wasm of a volume, and named by its hash. What it must export is in docs/methods.md. Drives run it if the volume lets them: `braid volume set VOLUME --methods wasm`.\n\nExample:\n  braid module put words.wasm braid://main"
+    )]
+    Module(ModuleCommand),
     /// Say why one file is slow: reads a little of it, and looks at its drives
     #[command(
         after_help = "It reads a few MiB of the file and drops them, and asks the manager what goes on at the file's drives. The causes come with the most likely first, each with what to do about it. Bytes that are in the drives' page caches say nothing about their disks: it says so.\n\nExamples:\n  \

@@ -148,6 +148,8 @@ pub(crate) enum MethodsMode {
     None,
     /// Those that drives have: see `braid run`
     Builtin,
+    /// These, and modules of users: see `braid module`
+    Wasm,
 }
 
 #[derive(Debug, Subcommand)]

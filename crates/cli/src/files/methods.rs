@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use braid_client::{
     Answer, Argument, Arguments, Client, ItemSet, METHODS, METHODS_OF_RUNS, MethodOfRuns, Name, PlannedRun,
-    Ran, RunAsk, RunAt, arrow_to_csv,
+    Ran, RunAsk, RunAt, WASM, arrow_to_csv,
 };
 use serde::Serialize;
 
+use crate::files::modules;
 use crate::files::names::{remote, show_remote};
 use crate::output::exit::{Doing, Exit, Failure};
 use crate::output::rate::{Bar, Progress};
@@ -72,11 +73,9 @@ pub(crate) async fn run(asked: args::Run, cluster: Option<&Path>, report: Report
     let arguments = arguments_of(&asked.arguments)?;
     let client = connect::cluster(cluster).await?;
     let progress = Arc::default();
-    let ask = RunAsk {
-        record_max: asked.record_max,
-        progress: Arc::clone(&progress),
-        ..RunAsk::new(&method, arguments).at(at)
-    };
+    let ask =
+        if method == WASM { modules::asked(arguments)? } else { RunAsk::new(&method, arguments) }.at(at);
+    let ask = RunAsk { record_max: asked.record_max, progress: Arc::clone(&progress), ..ask };
     if asked.explain {
         return explain(&client.plan_run(&name, &ask).await?, report);
     }
@@ -258,7 +257,7 @@ fn text_of(ran: &Ran) -> Vec<u8> {
         Answer::Difference { first: Some(byte) } => {
             format!("the files differ from byte {byte} on\n").into_bytes()
         }
-        Answer::Rows(rows) => rows.clone(),
+        Answer::Rows(bytes) | Answer::Bytes(bytes) => bytes.clone(),
         Answer::Arrow(stream) if stdout().is_terminal() => arrow_to_csv(stream).unwrap_or_default(),
         Answer::Arrow(stream) => stream.clone(),
     }
@@ -279,7 +278,15 @@ mod tests {
     #[test]
     fn records_are_shown_as_they_are() {
         let records = Answer::Records(vec![braid_client::Found { offset: 7, bytes: b"a\xffb".to_vec() }]);
-        let ran = Ran { answer: records, bytes: 9, bytes_at_drives: 9, answer_bytes: 3, read_bytes: 0, asked_bytes: 0, changed: false };
+        let ran = Ran {
+            answer: records,
+            bytes: 9,
+            bytes_at_drives: 9,
+            answer_bytes: 3,
+            read_bytes: 0,
+            asked_bytes: 0,
+            changed: false,
+        };
         assert_eq!(text_of(&ran), b"7:a\xffb\n");
         let json = serde_json::to_string(&ran.document("grep")).expect("JSON");
         assert!(json.contains("\"records\":[{\"offset\":7,\"text\":\"a\u{fffd}b\"}]"), "{json}");

@@ -184,6 +184,7 @@ pub(crate) async fn drive(serve: DriveServe, told: &Told) -> Result<(), Failure>
     config.settings.read_ahead_bytes = serve.options.read_ahead.unwrap_or(braid_drive::READ_AHEAD_BYTES);
     config.settings.disk_model = serve.options.device();
     config.settings.calibrate = !serve.options.no_calibration;
+    config.settings.engine = Some(crate::engine::engine());
     config.settings.rail_bytes_per_second = serve.options.rail.unwrap_or_default();
     let (ready, is_ready) = oneshot::channel();
     let running = braid_heal::run(config, ready, stop.wait());

@@ -34,7 +34,7 @@ struct Row {
     file_bytes: u64,
     /// The protection of data on its way: `integrity` or `privacy`.
     data: &'static str,
-    /// The methods that drives run on its files: `none` or `builtin`.
+    /// The methods that drives run on its files: `none`, `builtin` or `wasm`.
     methods: &'static str,
     /// Name of the key of an encrypted volume.
     key: Option<String>,
@@ -45,6 +45,7 @@ impl From<args::MethodsMode> for Methods {
         match mode {
             args::MethodsMode::None => Methods::None,
             args::MethodsMode::Builtin => Methods::Builtin,
+            args::MethodsMode::Wasm => Methods::Wasm,
         }
     }
 }
@@ -299,6 +300,7 @@ fn facts(row: &VolumeRow, methods: Methods) -> Row {
         methods: match methods {
             Methods::None => "none",
             Methods::Builtin => "builtin",
+            Methods::Wasm => "wasm",
         },
         key: row.key.as_ref().map(|key| key.id.clone()),
     }

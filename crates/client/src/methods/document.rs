@@ -27,16 +27,46 @@ pub struct RunDocument {
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum AnswerDocument {
-    Count { records: u64, record_bytes: u64 },
-    Records { records: Vec<RecordDocument> },
-    Histogram { bins: Vec<BinDocument>, below: u64, above: u64, without: u64 },
-    Digest { algorithm: &'static str, digest: String },
-    Blocks { block_bytes: u64, digests: Vec<String> },
-    Sets { sets: Vec<SetDocument>, lines: u64, bad_lines: u64 },
-    Difference { first_difference: Option<u64> },
-    Rows { rows: String },
+    Count {
+        records: u64,
+        record_bytes: u64,
+    },
+    Records {
+        records: Vec<RecordDocument>,
+    },
+    Histogram {
+        bins: Vec<BinDocument>,
+        below: u64,
+        above: u64,
+        without: u64,
+    },
+    Digest {
+        algorithm: &'static str,
+        digest: String,
+    },
+    Blocks {
+        block_bytes: u64,
+        digests: Vec<String>,
+    },
+    Sets {
+        sets: Vec<SetDocument>,
+        lines: u64,
+        bad_lines: u64,
+    },
+    Difference {
+        first_difference: Option<u64>,
+    },
+    Rows {
+        rows: String,
+    },
+    Bytes {
+        text: String,
+    },
     /// The rows themselves are no text: they are beside it.
-    Arrow { row_count: u64, arrow_bytes: u64 },
+    Arrow {
+        row_count: u64,
+        arrow_bytes: u64,
+    },
 }
 
 #[derive(Debug, Serialize)]
@@ -114,6 +144,7 @@ fn document(answer: &Answer) -> AnswerDocument {
         }
         &Answer::Difference { first } => AnswerDocument::Difference { first_difference: first },
         Answer::Rows(rows) => AnswerDocument::Rows { rows: String::from_utf8_lossy(rows).into_owned() },
+        Answer::Bytes(bytes) => AnswerDocument::Bytes { text: String::from_utf8_lossy(bytes).into_owned() },
         Answer::Arrow(stream) => AnswerDocument::Arrow {
             // It was written here: it can be read.
             row_count: braid_parquet::rows_in(stream).unwrap_or(0),

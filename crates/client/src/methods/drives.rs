@@ -6,11 +6,11 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use braid_layout::{Column, DriveId, Role, Stripe};
-use braid_methods::Edge;
+use braid_methods::{Edge, Module, WASM};
 use braid_plan::{Op, Plan};
 use braid_wire::capability::Rights;
 use braid_wire::data::{DriveReply, RUN_PIECES_MAX, RanPiece, Run as Asked, RunArgument, RunPiece, RunReply};
@@ -20,8 +20,9 @@ use crate::concurrent;
 use crate::data::planning::SegmentChunk;
 use crate::error::Result;
 use crate::executor::ask_columns;
-use crate::handle::Handle;
-use crate::methods::{Run, RunAsk, cost_of};
+use crate::file::File;
+use crate::methods::modules::give;
+use crate::methods::{Run, RunAsk, RunFailure, cost_of};
 use crate::peers::drive_requests::Failure;
 use crate::peers::faults::{Remedy, read_remedy};
 use crate::view::FileView;
@@ -30,6 +31,7 @@ use crate::view::FileView;
 pub(super) struct Drives {
     method: String,
     arguments: Vec<RunArgument>,
+    module: Option<Arc<Module>>,
     size: u64,
     /// False: nothing is asked.
     is_asked: bool,
@@ -64,10 +66,11 @@ pub(super) enum Part {
     Left(Range<u64>),
 }
 
-/// Returns true if the drive of some column may run methods on the file.
-pub(super) fn may_run(view: &FileView) -> bool {
+/// Returns true if the drive of some column may run the method on the file.
+pub(super) fn may_run(view: &FileView, method: &str) -> bool {
+    let needed = if method == WASM { Rights::RUN.and(Rights::RUN_CODE) } else { Rights::RUN };
     let mut columns = view.segments.iter().flat_map(|segment| &segment.columns);
-    columns.any(|column| column.grant.as_ref().is_some_and(|g| g.capability.rights.include(Rights::RUN)))
+    columns.any(|column| column.grant.as_ref().is_some_and(|g| g.capability.rights.include(needed)))
 }
 
 impl Piece {
@@ -83,6 +86,7 @@ impl Drives {
         Drives {
             method: ask.method.clone(),
             arguments: ask.arguments.0.iter().map(argument).collect(),
+            module: ask.module.clone(),
             size,
             is_asked,
             deaf: Mutex::default(),
@@ -159,7 +163,7 @@ impl Drives {
         let mut rest = pieces.as_slice();
         while !rest.is_empty() {
             let now = &rest[..rest.len().min(RUN_PIECES_MAX)];
-            let Some(reply) = self.own(run, view, segment, column, now, Vec::new()).await else {
+            let Some(reply) = self.own(run, view, segment, column, now, Vec::new()).await? else {
                 left.extend(rest.iter().map(Piece::range));
                 break;
             };
@@ -208,7 +212,7 @@ impl Drives {
                 let now = &rest[..rest.len().min(RUN_PIECES_MAX)];
                 let column = group[0].0;
                 let sent = state.clone();
-                let Some(reply) = self.own(run, &view, chunk.segment, column, now, sent).await else {
+                let Some(reply) = self.own(run, &view, chunk.segment, column, now, sent).await? else {
                     break;
                 };
                 // A drive goes on as long as it can: behind a piece that it leaves out there is none.
@@ -229,7 +233,8 @@ impl Drives {
         Ok(parts)
     }
 
-    /// Sends one request of this run; `None` if it is not answered.
+    /// Sends one request of this run; `None` if it is not answered. A drive that lacks the module gets it. If the
+    /// module fails there, the run has failed.
     async fn own(
         &self,
         run: &Run<'_>,
@@ -238,21 +243,22 @@ impl Drives {
         column: Column,
         pieces: &[Piece],
         state: Vec<u8>,
-    ) -> Option<RunReply> {
+    ) -> Result<Option<RunReply>> {
         let place = At { segment, column };
-        self.request(run.file.handle(), view, place, pieces, state, self.arguments.clone()).await
+        self.request(run.file, view, place, pieces, state, self.arguments.clone()).await
     }
 
     /// Sends one request; `None` if it is not answered.
     pub(super) async fn request(
         &self,
-        handle: &Handle,
+        file: &File,
         view: &FileView,
         At { segment, column }: At,
         pieces: &[Piece],
         state: Vec<u8>,
         arguments: Vec<RunArgument>,
-    ) -> Option<RunReply> {
+    ) -> Result<Option<RunReply>> {
+        let handle = file.handle();
         let asked: usize = arguments.iter().map(|own| own.name.len() + own.value.len()).sum();
         self.asked_bytes.fetch_add(u64::try_from(asked).unwrap_or(u64::MAX), Ordering::Relaxed);
         let of_wire = |piece: &Piece| RunPiece { from: piece.from, to: piece.to, offset: piece.offset };
@@ -265,30 +271,42 @@ impl Drives {
             size: self.size,
             state,
         };
-        let asked = ask_columns(handle, view, segment, vec![(column, request.into())]).await;
-        let failure = match asked.into_iter().next()?.1 {
+        let ask = || ask_columns(handle, view, segment, vec![(column, request.clone().into())]);
+        let mut asked = ask().await;
+        if let (Some((_, Err(failure))), Some(module)) = (asked.first(), &self.module)
+            && reason_of(failure) == Some(Reason::NoModule)
+            && give(file, view, segment, column, module).await
+        {
+            asked = ask().await;
+        }
+        let Some((_, outcome)) = asked.into_iter().next() else { return Ok(None) };
+        let failure = match outcome {
             Ok(DriveReply::Run(reply)) if !reply.pieces.is_empty() => {
                 let ends =
                     reply.pieces.iter().map(|piece| piece.head.len() + piece.tail.len()).sum::<usize>();
                 let bytes = u64::try_from(ends + reply.partial.len()).unwrap_or(u64::MAX);
                 self.answer_bytes.fetch_add(bytes, Ordering::Relaxed);
-                return Some(reply);
+                return Ok(Some(reply));
             }
             Ok(other) => Failure::Lost(format!("it answered a method with {}", other.name())),
             Err(failure) => failure,
         };
         let drive = view.segments[segment].columns[column.index()].drive;
         tracing::debug!(drive = %drive.short(), %failure, "a drive does not answer: its pieces are read");
-        if let Failure::Refused { refusal: Refusal { reason, .. }, .. } = &failure
-            && matches!(reason, Reason::Unsupported | Reason::Rights | Reason::Malformed)
+        if let Failure::Refused { refusal: Refusal { reason: Reason::ModuleFailed, detail, .. }, .. } =
+            &failure
         {
+            let at_drive = RunFailure::AtDrive { drive: drive.short(), why: detail.clone() };
+            return Err(file.failed(at_drive));
+        }
+        if matches!(reason_of(&failure), Some(Reason::Unsupported | Reason::Rights | Reason::Malformed)) {
             self.deaf.lock().expect("no holder panics").insert(drive);
         }
         if read_remedy(&failure) == Remedy::Refresh {
             // A read that follows finds out if that fails.
             let _ = handle.refresh(&handle.view()).await;
         }
-        None
+        Ok(None)
     }
 
     fn note(&self, run: &Run<'_>, piece: &Piece) {
@@ -296,6 +314,10 @@ impl Drives {
         self.answered.fetch_add(range.end - range.start, Ordering::Relaxed);
         run.note(&range);
     }
+}
+
+fn reason_of(failure: &Failure) -> Option<Reason> {
+    if let Failure::Refused { refusal, .. } = failure { Some(refusal.reason) } else { None }
 }
 
 /// The ends of each piece of a reply; `None` for one that is not answered for. If an end does not fit its

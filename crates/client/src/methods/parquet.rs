@@ -122,7 +122,7 @@ impl<'a> Reading<'a> {
     async fn open(file: &'a File, ask: &RunAsk) -> Result<Reading<'a>> {
         let checked = ask.arguments.check_among(METHOD, &["columns", "where"], TAKES);
         checked.map_err(|why| file.failed(why))?;
-        let is_at_drives = file.is_at_drives(ask.at, cost())?;
+        let is_at_drives = file.is_at_drives(METHOD, ask.at, cost())?;
         let pages = RunAsk::new(PAGES.name, Arguments::default());
         let drives = Drives::new(&pages, file.size(), is_at_drives);
         let failed = |why: TableError| file.failed(failure(why));

@@ -185,7 +185,15 @@ impl Ran {
 impl Default for Ran {
     fn default() -> Ran {
         let answer = Answer::Difference { first: None };
-        Ran { answer, bytes: 0, bytes_at_drives: 0, answer_bytes: 0, read_bytes: 0, asked_bytes: 0, changed: false }
+        Ran {
+            answer,
+            bytes: 0,
+            bytes_at_drives: 0,
+            answer_bytes: 0,
+            read_bytes: 0,
+            asked_bytes: 0,
+            changed: false,
+        }
     }
 }
 

@@ -2,11 +2,12 @@
 //! a runtime of their own, so that one can be killed without warning, as a process can.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use braid_client::Client;
 use braid_client::Config;
+use braid_client::Engine;
 use braid_client::HealTally;
 use braid_client::Name;
 use braid_layout::{DriveId, FileId, Scheme, Shape};
@@ -18,6 +19,9 @@ use braid_wire::control::DriveState;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
+
+/// The engine of the drives and clients of all clusters that start from now on in this process.
+pub(crate) static ENGINE: OnceLock<Arc<dyn Engine>> = OnceLock::new();
 
 /// A running role.
 pub(crate) struct Node {
@@ -199,6 +203,7 @@ impl Cluster {
         config.avoid = Duration::from_millis(500);
         config.limits.connect = Duration::from_millis(500);
         config.patience = Duration::from_secs(20);
+        config.engine = ENGINE.get().cloned();
         config
     }
 
@@ -396,6 +401,7 @@ async fn drive(
     config.capacity_bytes = capacity_bytes;
     config.settings.sync = false;
     config.settings.disk_model = disk_model;
+    config.settings.engine = ENGINE.get().cloned();
     let (tell, told) = oneshot::channel();
     let node = Node::start(move |stop| async move {
         let stopped = async move {

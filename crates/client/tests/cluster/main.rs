@@ -11,6 +11,7 @@ mod holes;
 mod keys;
 mod managers;
 mod methods;
+mod modules;
 mod parquet_files;
 mod privacy;
 mod quotas;

@@ -9,10 +9,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use braid_layout::{Generation, Version};
-use braid_methods::{Argument, Arguments, Edge, MethodError, Order, Program, run_piece};
+use braid_methods::{
+    Argument, Arguments, Edge, Method, MethodError, Order, Program, WASM, module_named, run_piece,
+};
 use braid_schedule::{Config, Direction, Flow};
 use braid_store::DiskReads;
 use braid_transport::host;
+use braid_wire::capability::Rights;
 use braid_wire::data::{
     RUN_ANSWER_BYTES_MAX, RUN_PIECE_BYTES_MAX, RanPiece, Read, Run, RunPiece, RunReply, Want,
 };
@@ -89,15 +92,12 @@ impl Requests {
             let detail = format!("this drive has no method {:?}", run.method);
             return ticket.refuse(g, Refusal::new(Reason::Unsupported, detail));
         };
+        let byte_ps = method.byte_ps;
         let argument = |own: &braid_wire::data::RunArgument| Argument {
             name: own.name.clone(),
             value: own.value.clone(),
         };
         let arguments = Arguments(run.arguments.iter().map(argument).collect());
-        let program = match (method.parse)(&arguments, run.size) {
-            Ok(program) => Arc::<dyn Program>::from(program),
-            Err(error) => return ticket.refuse(g, Refusal::new(Reason::Unsupported, error.to_string())),
-        };
         if let Some(piece) = run.pieces.iter().find(|piece| piece.to > facts.map.unit_bytes) {
             let detail =
                 format!("a unit has {} bytes, and byte {} is asked for", facts.map.unit_bytes, piece.to);
@@ -105,14 +105,56 @@ impl Requests {
         }
         let flow = flow_of(&self.core, capability);
         let buffers = self.buffers_of(&flow, Direction::Read);
-        let memory = RUN_PIECE_BYTES_MAX.saturating_add(program.memory_bytes());
+        let memory = RUN_PIECE_BYTES_MAX.saturating_add(method.memory_bytes);
         let Some((_share, ticket)) = self.share(buffers, memory, ticket).await else { return };
         ticket.waits();
         let core = self.core();
         let g = capability.g;
-        let byte_ps = method.byte_ps;
-        let running = Running { core, flow, g, facts, program, byte_ps, run, _share };
-        tokio::spawn(async move { ticket.answer(running.answer().await) });
+        let may_run_code = capability.rights.include(Rights::RUN_CODE);
+        tokio::spawn(async move {
+            let program = match program(&core, may_run_code, method, &run, arguments).await {
+                Ok(program) => program,
+                Err(refusal) => return ticket.refuse(g, refusal),
+            };
+            let running = Running { core, flow, g, facts, program, byte_ps, run, _share };
+            ticket.answer(running.answer().await);
+        });
+    }
+}
+
+/// The method of a request with its arguments. If it is code of a user, that is compiled in a thread.
+async fn program(
+    core: &Core,
+    may_run_code: bool,
+    method: &Method,
+    run: &Run,
+    arguments: Arguments,
+) -> Result<Arc<dyn Program>, Refusal> {
+    let unsupported = |error: &dyn std::fmt::Display| Refusal::new(Reason::Unsupported, error.to_string());
+    if run.method != WASM {
+        let program = (method.parse)(&arguments, run.size);
+        return program.map(Arc::from).map_err(|error| unsupported(&error));
+    }
+    if !may_run_code {
+        let detail = "the capability is not one to run modules: `braid volume set --methods wasm` gives it";
+        return Err(Refusal::new(Reason::Rights, detail));
+    }
+    let Some(engine) = core.settings.engine.clone() else {
+        return Err(unsupported(&"this drive runs no modules"));
+    };
+    let hash = module_named(&arguments).map_err(|error| unsupported(&error))?;
+    let Some(module) = core.modules.get(hash) else {
+        let detail = format!("this drive does not have the module {}", braid_methods::name_of(&hash));
+        return Err(Refusal::new(Reason::NoModule, detail));
+    };
+    let parsing = host::spawn_blocking(move || braid_methods::parse_code(&arguments, module, engine));
+    match parsing.await {
+        Ok(Ok(program)) => Ok(Arc::from(program)),
+        Ok(Err(error @ MethodError::Module { .. })) => {
+            Err(Refusal::new(Reason::ModuleFailed, error.to_string()))
+        }
+        Ok(Err(error)) => Err(unsupported(&error)),
+        Err(_) => Err(ends()),
     }
 }
 
@@ -165,6 +207,10 @@ impl Running {
         });
         match judging.await {
             Ok(Ok(judged)) => Ok(Some((version, judged))),
+            // It would fail at the client as well, and is not to be run there unseen.
+            Ok(Err(error @ MethodError::Module { .. })) => {
+                Err(Refusal::new(Reason::ModuleFailed, error.to_string()))
+            }
             Ok(Err(_)) => Ok(None),
             Err(_) => Err(ends()),
         }
@@ -228,6 +274,7 @@ fn judge(program: &dyn Program, so_far: &[u8], offset: u64, bytes: &[u8]) -> Res
         running.absorb(so_far)?;
     }
     let edge = run_piece(program, &mut *running, offset, bytes)?;
+    running.settle()?;
     let partial = running.partial();
     if goes_on || so_far.is_empty() {
         return Ok(Judged { edge, partial });
@@ -235,6 +282,7 @@ fn judge(program: &dyn Program, so_far: &[u8], offset: u64, bytes: &[u8]) -> Res
     let mut whole = program.begin();
     whole.absorb(so_far)?;
     whole.absorb(&partial)?;
+    whole.settle()?;
     Ok(Judged { edge, partial: whole.partial() })
 }
 

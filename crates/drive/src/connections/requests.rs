@@ -194,6 +194,11 @@ impl Requests {
             }
             R::Scrub(asked) => self.look_now(flow, ticket, move |core| manage::scrub(core, &asked)).await,
             R::WriteTurn(asked) => self.write_turn(g, capability.client, asked.bytes, ticket),
+            R::ModulePart(_) if facts.is_none() => ticket.refuse(g, no_object()),
+            R::ModulePart(part) => match self.core.modules.take(part) {
+                Ok(()) => ticket.answer(Answer::done(g)),
+                Err(refusal) => ticket.refuse(g, refusal),
+            },
             R::Run(run) => self.run_method(&capability, facts, run, ticket).await,
             R::Calibrate(asked) => ticket.answer(manage::calibrate(&self.core, &asked)),
         }

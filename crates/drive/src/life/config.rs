@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use braid_methods::Engine;
 use braid_store::Options;
 use braid_store::disk::modelled::Device;
 use braid_transport::{Limits, Managers};
@@ -99,6 +100,8 @@ pub struct Settings {
     pub calibrate: bool,
     /// Bytes a second of the drive's rail, for those who promise rates; 0 (the default): not known.
     pub rail_bytes_per_second: u64,
+    /// The engine that runs modules of users; `None` (the default): the drive runs none.
+    pub engine: Option<Arc<dyn Engine>>,
     /// The clock that leases are counted on.
     pub clock: Clock,
     /// Simulated disk that has the drive's files and its store; `None`: they are in its directory.
@@ -126,6 +129,7 @@ impl Default for Settings {
             disk_model: None,
             calibrate: false,
             rail_bytes_per_second: 0,
+            engine: None,
             clock: Clock::Boottime,
             #[cfg(feature = "simulated")]
             medium: None,

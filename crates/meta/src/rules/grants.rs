@@ -83,6 +83,7 @@ pub fn for_client(
         }
     };
     let rights = match of.runs {
+        Methods::Wasm => rights.and(Rights::RUN).and(Rights::RUN_CODE),
         Methods::Builtin => rights.and(Rights::RUN),
         Methods::None => rights,
     };

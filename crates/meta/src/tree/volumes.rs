@@ -190,22 +190,31 @@ pub fn protect(tx: &mut Tx, volume: VolumeId, protection: Protection) -> Result<
     Ok(())
 }
 
+/// The number that stands for no methods; a release that does not know a number takes it for this one.
+const METHODS_NONE: u64 = 1;
+/// The number that stands for modules of users, and what drives have.
+const METHODS_WASM: u64 = 2;
+
 /// The methods that drives run on a volume's files.
 pub fn methods(tx: &Tx, volume: VolumeId) -> Result<Methods, Refusal> {
-    let is_off = tx.number(&methods_word(volume))? != 0;
-    Ok(if is_off { Methods::None } else { Methods::Builtin })
+    Ok(match tx.number(&methods_word(volume))? {
+        0 => Methods::Builtin,
+        METHODS_WASM => Methods::Wasm,
+        _ => Methods::None,
+    })
 }
 
 /// Sets the methods that drives run on a volume's files, for those who open them from now on.
 pub fn set_methods(tx: &mut Tx, volume: VolumeId, methods: Methods) {
     let word = key::meta(&methods_word(volume));
     match methods {
-        Methods::None => tx.set(word, &1u64),
+        Methods::None => tx.set(word, &METHODS_NONE),
         Methods::Builtin => tx.delete(word),
+        Methods::Wasm => tx.set(word, &METHODS_WASM),
     }
 }
 
-/// The word under which it is stored that drives run no methods on a volume's files.
+/// The word under which it is stored which methods drives run on a volume's files, if not those that they have.
 fn methods_word(volume: VolumeId) -> String {
     format!("methods {volume}")
 }

@@ -60,7 +60,7 @@ impl StoreFacts {
     /// one extent.
     pub const UNIT_BYTES: u64 = 48;
     /// Additional bytes of memory per unit stored in full form.
-    pub const WHOLE_UNIT_BYTES: u64 = 216;
+    pub const WHOLE_UNIT_BYTES: u64 = 208;
     /// Bytes of memory per extent of a unit stored in full form.
     pub const EXTENT_BYTES: u64 = 16;
 
@@ -86,7 +86,7 @@ impl StoreFacts {
 }
 
 const _: () = assert!(size_of::<(u64, Slot)>() == 48 && size_of::<Extent>() == 16, "the stated costs");
-const _: () = assert!(size_of::<Object>() == 144 && size_of::<Unit>() == 216, "the stated costs");
+const _: () = assert!(size_of::<Object>() == 144 && size_of::<Unit>() == 208, "the stated costs");
 
 /// The figures of the store in `dir` (or in its `store/`), as the next opening would find it.
 pub fn stat(dir: &Path) -> Result<StoreFacts, Error> {

@@ -168,6 +168,8 @@ choice! {
         None = 0,
         /// Those that drives have.
         Builtin = 1,
+        /// These, and modules of users.
+        Wasm = 2,
     }
 }
 

@@ -10,8 +10,9 @@ use super::rules::{
     Absent, Bytes, FenceRule, GenerationRule, LeaseRule, Rules, Stamp, Subject, Target, WellKnown,
 };
 use super::{
-    Address, Calibrate, Create, Delta, Fence, GetAttributes, List, PartitionSet, Read, Ready, Remove, Retire,
-    Run, Scrub, SetAttributes, Snapshot, StripeWrite, UnitWrite, Verdict, Versions, WriteTurn,
+    Address, Calibrate, Create, Delta, Fence, GetAttributes, List, ModulePart, PartitionSet, Read, Ready,
+    Remove, Retire, Run, Scrub, SetAttributes, Snapshot, StripeWrite, UnitWrite, Verdict, Versions,
+    WriteTurn,
 };
 use crate::capability::Rights;
 use crate::refusal::{Reason::*, Refusal};
@@ -25,7 +26,7 @@ macro_rules! drive_requests {
         form: $form:expr,
     })*) => {
         message_set! {
-            /// Requests to a drive: 20 in all. NASD has fewer than 20 (Gibson et al., 1998, section 4.1), and no
+            /// Requests to a drive: 21 in all. NASD has fewer than 20 (Gibson et al., 1998, section 4.1), and no
             /// methods.
             pub enum DriveRequest { $($(#[$doc])* $name($name) = $kind),* }
         }
@@ -296,10 +297,20 @@ drive_requests! {
     /// Run a method on pieces of units: Run.
     0x0115 Run(r) {
         rules: Rules {
-            refusals: &[Range, StaleGeneration, NoObject, Damaged],
+            refusals: &[Range, StaleGeneration, NoObject, Damaged, NoModule, ModuleFailed],
             ..Rules::needing(Rights::RUN)
         },
         target: Target { at: r.at, bytes: Bytes::Units(&r.units), stamp: Stamp::None, term: None },
+        form: r.check_form(),
+    }
+
+    /// Give a part of a module: Done.
+    0x0116 ModulePart(r) {
+        rules: Rules {
+            refusals: &[Range, StaleGeneration, NoObject, Damaged, PayloadChecksum, NoModule],
+            ..Rules::needing(Rights::RUN_CODE)
+        },
+        target: Target { at: r.at, bytes: Bytes::Any, stamp: Stamp::None, term: None },
         form: r.check_form(),
     }
 }

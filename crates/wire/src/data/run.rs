@@ -12,6 +12,10 @@ pub const RUN_PIECES_MAX: usize = 1024;
 pub const RUN_PIECE_BYTES_MAX: u32 = 512 << 10;
 /// Bytes of the partial answer and of all ends in one reply, at most.
 pub const RUN_ANSWER_BYTES_MAX: usize = 768 << 10;
+/// Bytes of a module of a user, at most.
+pub const MODULE_BYTES_MAX: u32 = 4 << 20;
+/// Bytes of a part of a module, at most.
+pub const MODULE_PART_BYTES_MAX: usize = 512 << 10;
 
 record! {
     /// A piece of a unit on which a method is to run.
@@ -79,6 +83,41 @@ record! {
         pieces: Vec<RanPiece>,
         /// The method's partial answer for all pieces that were answered; its form is the method's.
         partial: Vec<u8>,
+    }
+}
+
+record! {
+    /// Gives a drive a part of a module of a user, for the method `wasm`. The drive keeps modules in memory
+    /// while it has room for them; one that it lacks it refuses to run, with
+    /// [`Reason::NoModule`](crate::Reason::NoModule). Parts are given in order; one that the drive has is taken
+    /// for given.
+    pub struct ModulePart {
+        /// An object on whose file the asker may run modules.
+        at: Address,
+        /// The BLAKE3 hash of the whole module.
+        module: [u8; 32],
+        /// Bytes of the whole module: at most 4 MiB.
+        bytes: u32,
+        /// Place of the part's first byte in the module.
+        from: u32,
+        /// The part: 1 byte to 512 KiB.
+        part: Vec<u8>,
+    }
+}
+
+impl ModulePart {
+    pub(super) fn check_form(&self) -> Result<(), Refusal> {
+        let length = self.part.len();
+        let end = u32::try_from(length).ok().and_then(|length| self.from.checked_add(length));
+        let is_good = (1..=MODULE_PART_BYTES_MAX).contains(&length)
+            && self.bytes <= MODULE_BYTES_MAX
+            && end.is_some_and(|end| end <= self.bytes);
+        if is_good {
+            return Ok(());
+        }
+        Err(Refusal::malformed(format!(
+            "a module has at most {MODULE_BYTES_MAX} bytes, and a part of it 1 to {MODULE_PART_BYTES_MAX}"
+        )))
     }
 }
 

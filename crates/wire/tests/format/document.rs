@@ -350,7 +350,7 @@ fn types_and_rights() {
     assert_eq!(rights.iter().fold(Rights::NONE, |all, (_, right)| all.and(*right)), Rights::ALL);
 }
 
-fn rights() -> [(&'static str, Rights); 10] {
+fn rights() -> [(&'static str, Rights); 11] {
     [
         ("READ", Rights::READ),
         ("WRITE", Rights::WRITE),
@@ -362,6 +362,7 @@ fn rights() -> [(&'static str, Rights); 10] {
         ("MANAGE", Rights::MANAGE),
         ("DELTA", Rights::DELTA),
         ("RUN", Rights::RUN),
+        ("RUN_CODE", Rights::RUN_CODE),
     ]
 }
 

@@ -165,9 +165,8 @@ impl Reading<'_> {
             let batch = self.batch(question, at, &mut rest).await?;
             let pieces = batch.pieces();
             let arguments = batch.arguments(question);
-            let reply =
-                self.drives.request(self.file.handle(), &question.view, at, &pieces, Vec::new(), arguments);
-            let Some(reply) = reply.await else {
+            let reply = self.drives.request(self.file, &question.view, at, &pieces, Vec::new(), arguments);
+            let Some(reply) = reply.await? else {
                 left.extend(batch.tasks);
                 left.extend(rest);
                 break;

@@ -1,0 +1,109 @@
+//! What: the examples of modules in `contrib/methods` build, and answer as the built-in methods do.
+//! How: they are built as their first lines say, and run in real children; see `sandbox.rs`. `make setup-wasm`
+//! installs what builds them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use braid_methods::{Answer, Arguments, Module, Program, parse, parse_code, run_piece};
+use braid_wasm::{Bounds, Sandbox, WorkerProgram, work};
+
+const CHILD: &str = "BRAID_TEST_CHILD";
+
+#[test]
+fn as_a_child() {
+    if std::env::var_os(CHILD).is_some() {
+        work(Bounds::default()).expect("the parent lives longer");
+    }
+}
+
+fn sandbox() -> Sandbox {
+    Sandbox::new(WorkerProgram {
+        program: std::env::current_exe().expect("this program"),
+        arguments: ["--exact", "as_a_child", "--nocapture", "--test-threads=1"].map(Into::into).to_vec(),
+        environment: vec![(CHILD.into(), "1".into())],
+    })
+}
+
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/methods").join(name)
+}
+
+/// Builds an example with the command in its first lines, which ends with `-o` and its product.
+fn built(name: &str) -> Arc<Module> {
+    let source = source(name);
+    let text = std::fs::read_to_string(&source).expect("the example");
+    let lines = text.lines().map(|line| line.trim_start_matches(['/', '!', '*', ' ']));
+    let command: Vec<&str> = lines
+        .skip_while(|line| !line.starts_with("rustc ") && !line.starts_with("clang "))
+        .take_while(|line| !line.starts_with("braid "))
+        .flat_map(str::split_whitespace)
+        .filter(|word| *word != "\\")
+        .collect();
+    let product = std::env::temp_dir().join(format!("braid-{}-{name}.wasm", std::process::id()));
+    let is_replaced = |word: &str| word.starts_with("contrib/") || word.ends_with(".wasm");
+    let arguments = command[1..].iter().filter(|word| !is_replaced(word) && **word != "-o");
+    let status = Command::new(command[0]).args(arguments).arg(&source).arg("-o").arg(&product).status();
+    let status = status.unwrap_or_else(|error| panic!("{}: {error}: run `make setup-wasm`", command[0]));
+    assert!(status.success(), "{command:?}: `make setup-wasm` installs what it needs");
+    let bytes = std::fs::read(&product).expect("the module");
+    std::fs::remove_file(&product).expect("removed");
+    Arc::new(Module::new(bytes).expect("it is short"))
+}
+
+/// The answer for the content in pieces of this length, without the records across their ends: the content's
+/// pieces have none.
+fn answer(program: &dyn Program, content: &[u8], piece: usize) -> Answer {
+    let mut whole = program.begin();
+    for (at, piece) in (0_u64..).step_by(piece).zip(content.chunks(piece)) {
+        let mut running = program.begin();
+        let edge = run_piece(program, &mut *running, at, piece).expect("it runs");
+        running.settle().expect("it runs");
+        whole.absorb(&running.partial()).expect("its own");
+        whole.feed(at, &edge.head).expect("it runs");
+    }
+    whole.finish().expect("an answer")
+}
+
+#[test]
+fn the_examples_count_as_the_built_in_method_does() {
+    let sandbox = Arc::new(sandbox());
+    let content = b"one two  three\n\n\tfour five\n no end\n".repeat(30_000);
+    let lines = content.iter().filter(|&&byte| byte == b'\n').count();
+    let words = 30_000 * 7;
+    let program = |name| {
+        parse_code(&Arguments::default(), built(name), Arc::<Sandbox>::clone(&sandbox)).expect("it is good")
+    };
+    let expected = |text: String| Answer::Bytes(text.into_bytes());
+    let piece = 14_000 * 35;
+    assert_eq!(answer(&*program("lines.c"), &content, piece), expected(format!("{lines}\n")));
+    assert_eq!(answer(&*program("words.rs"), &content, piece), expected(format!("{lines} {words}\n")));
+}
+
+/// By hand: `cargo test -p braid-wasm --test examples -- --ignored --nocapture`, best with `--release`.
+#[test]
+#[ignore = "it measures, and tells nothing that could be wrong"]
+fn how_fast_the_c_example_is_beside_the_built_in_count() {
+    let content = b"The quick brown fox jumps over the lazy dog, and so on.\n".repeat(9_000);
+    let began = Instant::now();
+    let wasm = parse_code(&Arguments::default(), built("lines.c"), Arc::new(sandbox())).expect("it is good");
+    println!("first start, with the building of the example: {:?}", began.elapsed());
+    let count = parse("count", &Arguments::default(), 0).expect("it is good");
+    let rate = |program: &dyn Program| {
+        let began = Instant::now();
+        let mut rounds = 0_u32;
+        while began.elapsed() < Duration::from_secs(1) {
+            answer(program, &content, content.len());
+            rounds += 1;
+        }
+        let bytes = f64::from(rounds) * f64::from(u32::try_from(content.len()).expect("small"));
+        bytes / began.elapsed().as_secs_f64() / 1e9
+    };
+    let [built_in, module] = [rate(&*count), rate(&*wasm)];
+    println!("built in {built_in:.2} GB/s, module {module:.2} GB/s: {:.2}", module / built_in);
+    let began = Instant::now();
+    (0..1000).for_each(|_| drop(answer(&*wasm, b"a\nb\n", 4)));
+    println!("a start of a module that is there: {:?}", began.elapsed() / 3000);
+}

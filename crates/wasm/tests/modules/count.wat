@@ -1,0 +1,23 @@
+;; A fold: the number of line feeds, as 8 bytes; the answer is the same with 8 bytes of zeros behind it.
+(module
+  (import "braid" "emit" (func $emit (param i32 i32)))
+  (memory (export "memory") 20)
+  (global $count (mut i64) (i64.const 0))
+  (func (export "braid_abi_1"))
+  (func (export "alloc") (param i32) (result i32) (i32.const 1024))
+  (func (export "block") (param $at i32) (param $length i32) (param i64)
+    (local $end i32)
+    (local.set $end (i32.add (local.get $at) (local.get $length)))
+    (loop $next
+      (global.set $count (i64.add (global.get $count)
+        (i64.extend_i32_u (i32.eq (i32.load8_u (local.get $at)) (i32.const 10)))))
+      (local.set $at (i32.add (local.get $at) (i32.const 1)))
+      (br_if $next (i32.lt_u (local.get $at) (local.get $end)))))
+  (func (export "merge") (param $at i32) (param i32)
+    (global.set $count (i64.add (global.get $count) (i64.load (local.get $at)))))
+  (func $finish (export "finish")
+    (i64.store (i32.const 0) (global.get $count))
+    (call $emit (i32.const 0) (i32.const 8)))
+  (func (export "answer")
+    (call $finish)
+    (call $emit (i32.const 8) (i32.const 8))))

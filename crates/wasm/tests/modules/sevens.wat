@@ -1,0 +1,26 @@
+;; A filter: the lines that begin with the parameter "first", which is one byte.
+(module
+  (import "braid" "emit" (func $emit (param i32 i32)))
+  (import "braid" "parameter" (func $parameter (param i32 i32 i32 i32) (result i32)))
+  (import "braid" "fail" (func $fail (param i32 i32)))
+  (memory (export "memory") 20)
+  (data (i32.const 0) "first")
+  (data (i32.const 32) "give first=BYTE")
+  (func (export "braid_abi_1"))
+  (func (export "alloc") (param i32) (result i32) (i32.const 1024))
+  (func (export "block") (param $at i32) (param $length i32) (param i64)
+    (local $end i32) (local $line i32)
+    (if (i32.ne (call $parameter (i32.const 0) (i32.const 5) (i32.const 16) (i32.const 1)) (i32.const 1))
+      (then (call $fail (i32.const 32) (i32.const 15))))
+    (local.set $end (i32.add (local.get $at) (local.get $length)))
+    (local.set $line (local.get $at))
+    (loop $next
+      (if (i32.or (i32.eq (i32.load8_u (local.get $at)) (i32.const 10))
+                  (i32.eq (i32.add (local.get $at) (i32.const 1)) (local.get $end)))
+        (then
+          (if (i32.eq (i32.load8_u (local.get $line)) (i32.load8_u (i32.const 16)))
+            (then (call $emit (local.get $line)
+              (i32.sub (i32.add (local.get $at) (i32.const 1)) (local.get $line)))))
+          (local.set $line (i32.add (local.get $at) (i32.const 1)))))
+      (local.set $at (i32.add (local.get $at) (i32.const 1)))
+      (br_if $next (i32.lt_u (local.get $at) (local.get $end))))))
