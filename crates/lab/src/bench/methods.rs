@@ -204,23 +204,22 @@ impl Asking<'_> {
 
     async fn at_drives(&self, case: &Case) -> Result<Ran, Failure> {
         let mut command = Command::new(self.program()?);
-        command.args(["run", case.name, &self.url()]).args(&case.arguments).args(["--at", "drive"]);
+        command
+            .args(["run", case.name, &self.file.to_string()])
+            .args(&case.arguments)
+            .args(["--at", "drive"]);
         self.ran(command, case).await
     }
 
     async fn by_cat(&self, case: &Case) -> Result<Ran, Failure> {
         let mut command = Command::new("sh");
         command.arg("-c").arg(format!("\"$0\" cat \"$1\" | {}", case.tool));
-        command.arg(self.program()?).arg(self.url());
+        command.arg(self.program()?).arg(self.file.to_string());
         self.ran(command, case).await
     }
 
     fn program(&self) -> Result<std::path::PathBuf, Failure> {
         std::env::current_exe().doing(|| "find this program".into())
-    }
-
-    fn url(&self) -> String {
-        format!("braid://{}", self.file)
     }
 
     /// Runs a command to its end, and counts what came over the link meanwhile.

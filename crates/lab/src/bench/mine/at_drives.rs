@@ -1,7 +1,7 @@
 //! E13: a method counts the transactions at the drives, while their links become slower.
 //!
-//! The drives' disks are modelled, about as fast as the fastest links here, so that neither the drives'
-//! processors nor the page cache set the rate.
+//! The drives' disks are modelled, as fast as the paper's drives, so that neither the drives' processors nor
+//! the page cache set the rate.
 
 use std::time::Instant;
 
@@ -21,12 +21,14 @@ pub(super) const GROUP: &str = "E13";
 /// Number of drives, in a full run and in a quick one.
 const DRIVES: (u16, u16) = (4, 2);
 /// The disk of each drive.
-const DISK: &str = "flash,iops=5000,read=12MB/s,write=400MB/s,sync=100us";
+const DISK: &str = "flash,iops=5000,read=6MB/s,write=400MB/s,sync=100us";
 /// Bytes of the file at most, in a full run and in a quick one.
 const BYTES: (u64, u64) = (192 << 20, 4 << 20);
 /// Rate of each drive's link, and the parts of it that are tried.
 const LINK_BITS: u64 = 100_000_000;
 const PARTS: [u64; 3] = [1, 10, 100];
+/// What is counted, by turns.
+const PASSES: [&str; 2] = ["single items", "pairs of items"];
 /// Samples of each row.
 const SAMPLES: (usize, usize) = (3, 1);
 /// Rate over a part of the link against that over all of it.
@@ -42,10 +44,12 @@ struct Scan {
 }
 
 pub(super) async fn measure(run: &mut Run, plan: &Plan, points: &mut Points) -> Result<(), Failure> {
-    if !run.wants("E13: single items") && !run.wants("E13: pairs") && !run.wants("E13: read") {
+    let drives = run.size(DRIVES.0, DRIVES.1);
+    let over_links = PASSES.iter().flat_map(|name| PARTS.map(|part| row(name, drives, part)));
+    let all: Vec<String> = over_links.chain(PASSES.map(loopback_row)).chain([reading_row()]).collect();
+    if !all.iter().any(|name| run.wants(name)) {
         return Ok(());
     }
-    let drives = run.size(DRIVES.0, DRIVES.1);
     run.tell("E13: start");
     let hosts = match plan.link_bits {
         Some(_) => Some(Hosts::up(usize::from(drives))?),
@@ -93,31 +97,29 @@ impl AtDrives<'_> {
     ) -> Result<(), Failure> {
         let (_, counted) = self.scan(&[], RunAt::Drives).await?;
         let pairs = candidates(&counted.frequent(self.support));
-        let passes: [(&str, &[Vec<u32>]); 2] = [("single items", &[]), ("pairs of items", &pairs)];
+        let asked: [&[Vec<u32>]; 2] = [&[], &pairs];
         // Samples by pass, and by part.
         let mut samples: [[Vec<Scan>; PARTS.len()]; 2] = Default::default();
         for _ in 0..run.size(SAMPLES.0, SAMPLES.1) {
             for (index, part) in PARTS.iter().enumerate() {
                 hosts.limit(Links::Drives, LINK_BITS / part)?;
-                for ((name, asked), samples) in passes.iter().zip(&mut samples) {
+                for ((name, asked), samples) in PASSES.iter().zip(asked).zip(&mut samples) {
                     run.tell(format!("E13: {name}, links of {}", mbits(*part)));
                     samples[index].push(self.scan(asked, RunAt::Drives).await?.0);
                 }
             }
         }
-        for ((name, _), samples) in passes.iter().zip(samples) {
+        for (name, samples) in PASSES.into_iter().zip(samples) {
             let mut base = None;
             for (part, mut samples) in PARTS.into_iter().zip(samples) {
                 samples.sort_by(|a, b| a.rate.total_cmp(&b.rate));
                 let scan = &samples[samples.len() / 2];
                 let base = *base.get_or_insert(scan.rate);
-                if *name == "single items" {
+                if name == PASSES[0] {
                     points.at_drives.push((megabits(part), scan.rate / 1e6));
                 }
                 let goal = (part > 1).then_some(SAME);
-                let row =
-                    format!("E13: {name} at {drives} drives, links of {}, over the fastest", mbits(part));
-                run.add(&row, scan.words(drives), scan.rate / base, goal);
+                run.add(&row(name, drives, part), scan.words(drives), scan.rate / base, goal);
             }
         }
         self.by_reading(run, hosts, drives, points).await
@@ -132,7 +134,7 @@ impl AtDrives<'_> {
         points: &mut Points,
     ) -> Result<(), Failure> {
         let part = PARTS[1];
-        let row = format!("E13: read by the client and counted there, links of {}, of them", mbits(part));
+        let row = reading_row();
         if run.wants(&row) {
             run.tell(row.clone());
             hosts.limit(Links::Drives, LINK_BITS / part)?;
@@ -147,20 +149,10 @@ impl AtDrives<'_> {
 
     async fn over_loopback(&self, run: &mut Run, drives: u16, lacks: &str) -> Result<(), Failure> {
         let (scan, counted) = self.scan(&[], RunAt::Drives).await?;
-        run.add(
-            "E13: single items at the drives, links not limited",
-            scan.words(drives),
-            scan.rate / 1e6,
-            None,
-        );
+        run.add(&loopback_row(PASSES[0]), scan.words(drives), scan.rate / 1e6, None);
         let pairs = candidates(&counted.frequent(self.support));
         let (scan, _) = self.scan(&pairs, RunAt::Drives).await?;
-        run.add(
-            "E13: pairs of items at the drives, links not limited",
-            scan.words(drives),
-            scan.rate / 1e6,
-            None,
-        );
+        run.add(&loopback_row(PASSES[1]), scan.words(drives), scan.rate / 1e6, None);
         run.ended("E13: slower links", Err(Failure::new(Exit::Usage, "limit links", lacks)))
     }
 
@@ -200,6 +192,19 @@ impl Scan {
         let each = show(self.rate / f64::from(drives));
         format!("{each} a drive, {} in all; answers of {:.2} %", show(self.rate), self.answers * 100.0)
     }
+}
+
+/// Names of the rows: a pass over a part of the link; over links that are not limited; and the client's.
+fn row(pass: &str, drives: u16, part: u64) -> String {
+    format!("E13: {pass} at {drives} drives, links of {}, over the fastest", mbits(part))
+}
+
+fn loopback_row(pass: &str) -> String {
+    format!("E13: {pass} at the drives, links not limited")
+}
+
+fn reading_row() -> String {
+    format!("E13: read by the client and counted there, links of {}, of them", mbits(PARTS[1]))
 }
 
 /// The rate of a part of the link, for people.

@@ -59,7 +59,7 @@ fn at_drives(points: &Points) -> Chart {
     curves.retain(|curve| !curve.points.is_empty());
     Chart {
         title: "Frequent sets, counted at four drives over slower and slower links".to_owned(),
-        subtitle: "their modelled disks read 12 MB/s each".to_owned(),
+        subtitle: "their modelled disks read 6 MB/s each".to_owned(),
         x: "link of each drive (Mbit/s)".to_owned(),
         y: "counted together (MB/s)".to_owned(),
         curves,

@@ -26,15 +26,25 @@ const LONG_SECONDS: f64 = 20.0;
 const NFS_BYTES: u64 = 64 << 20;
 /// A drive that is silent for so many seconds counts as lost: never here.
 const LOST_AFTER: &str = "600";
+/// Rows of a number of pairs: over limited links, and where links are not limited.
+const ROWS: [&str; 5] = [
+    "single items, of their links",
+    "linear",
+    "all passes, of their links",
+    "single items, links not limited",
+    "all passes, links not limited",
+];
+/// The server's link is as fast as this many of the pairs', at most.
+const NFS_LINKS: u16 = 2;
 /// Share of the links' payload that single items are to be counted at.
 const SHARE: Goal = Goal::AtLeast(0.97);
 /// Rate per pair against that of the first row.
 const LINEAR: Goal = Goal::AtLeast(0.98);
 
 pub(super) async fn measure(run: &mut Run, plan: &Plan, points: &mut Points) -> Result<(), Failure> {
-    let wants_nfs = run.wants("E11: NFS");
+    let wants_nfs = |run: &Run, count| (1..=NFS_LINKS).any(|links| run.wants(&nfs_row(count, links)));
     let mut server = None;
-    if plan.link_bits.is_some() && wants_nfs {
+    if plan.link_bits.is_some() && plan.pairs.iter().any(|&count| wants_nfs(run, count)) {
         run.tell("E11: NFS server");
         match Server::start(run.path(), &plan.sales, NFS_BYTES).await {
             Ok(started) => server = Some(started),
@@ -45,13 +55,15 @@ pub(super) async fn measure(run: &mut Run, plan: &Plan, points: &mut Points) -> 
     let mut first: Option<f64> = None;
     for &count in &plan.pairs {
         let name = format!("E11: {count} pairs");
-        if !run.wants(&format!("{name}, ")) && !(wants_nfs && server.is_some()) {
+        let wants_rows = ROWS.iter().any(|row| run.wants(&format!("{name}, {row}")));
+        let server = server.as_ref().filter(|_| wants_nfs(run, count));
+        if !wants_rows && server.is_none() {
             continue;
         }
         run.tell(name.clone());
         let mut pairs = Pairs::up(run, plan, count).await?;
         let ended = pairs.rows(run, plan, &name, points, &mut first).await;
-        let ended = match (&server, ended) {
+        let ended = match (server, ended) {
             (Some(server), Ok(rate)) => pairs.by_nfs(run, plan, server, rate, points).await,
             (_, ended) => ended.map(drop),
         };
@@ -62,6 +74,12 @@ pub(super) async fn measure(run: &mut Run, plan: &Plan, points: &mut Points) -> 
         Some(server) => server.stop().await,
         None => Ok(()),
     }
+}
+
+/// The row of so many clients of one NFS server, whose link is as fast as one or two of theirs.
+fn nfs_row(count: u16, links: u16) -> String {
+    let words = if links == 1 { "a link" } else { "a link of twice the rate" };
+    format!("E11: NFS, pairs over {count} clients of one server with {words}")
 }
 
 /// Clients and drives, as many of one as of the other, and their file.
@@ -169,14 +187,14 @@ impl Pairs {
         if carried > 0.0 {
             points.links.push((f64::from(self.count), carried / 1e6));
             let of = format!("{found} of {} that the links carry; {busy}", show(carried));
-            run.add(&format!("{name}, single items, of their links"), of, single / carried, SHARE);
+            run.add(&format!("{name}, {}", ROWS[0]), of, single / carried, SHARE);
             let linear = format!("{} for each pair; {}", show(each), show(alone));
-            run.add(&format!("{name}, linear"), linear, each / alone, LINEAR);
-            run.add(&format!("{name}, all passes, of their links"), every, all / carried, None);
+            run.add(&format!("{name}, {}", ROWS[1]), linear, each / alone, LINEAR);
+            run.add(&format!("{name}, {}", ROWS[2]), every, all / carried, None);
         } else {
             let of = format!("{found}; one processor counts {}; {busy}", show(plan.counting));
-            run.add(&format!("{name}, single items, links not limited"), of, single / plan.counting, None);
-            run.add(&format!("{name}, all passes, links not limited"), every, all / plan.counting, None);
+            run.add(&format!("{name}, {}", ROWS[3]), of, single / plan.counting, None);
+            run.add(&format!("{name}, {}", ROWS[4]), every, all / plan.counting, None);
         }
         Ok(single)
     }
@@ -196,8 +214,7 @@ impl Pairs {
         for (links, points) in (1_u16..).zip(&mut points.nfs) {
             let bits = bits * u64::from(links);
             hosts.limit(Links::Clients, bits)?;
-            let words = if links == 1 { "a link" } else { "a link of twice the rate" };
-            let name = format!("E11: NFS, {} clients of one server with {words}", self.count);
+            let name = nfs_row(self.count, links);
             run.tell(name.clone());
             let passed = pass(&mut self.clients, &source, server.bytes(), &[]).await?;
             points.push((f64::from(self.count), passed.rate() / 1e6));
@@ -207,7 +224,7 @@ impl Pairs {
                 show(payload(bits)),
                 show(own)
             );
-            run.add(&format!("{name}: pairs over it"), found, own / passed.rate(), None);
+            run.add(&name, found, own / passed.rate(), None);
         }
         Ok(())
     }
