@@ -9,7 +9,8 @@
 //!
 //! [`store`] measures one drive's store against raw files, [`stripes`] the rates that clients get from
 //! several drives, [`small`] the rates of small files, names and pieces, [`promises`] how late reserved rates
-//! are, [`volumes`] the rest of what volumes and drives do, [`against`] large transfers against a fair bound;
+//! are, [`volumes`] the rest of what volumes and drives do, [`against`] large transfers against a fair bound,
+//! [`mining`] how fast several clients count what is in one file;
 //! `docs/bench.md` describes each row. The caller
 //! shows the results: [`markdown`] and [`plot`] make documents of a [`Report`], and the others have their
 //! own.
@@ -26,12 +27,14 @@ mod machine;
 pub mod markdown;
 mod measure;
 mod memory;
+pub mod mining;
 pub mod plain;
 pub mod plot;
 pub mod predict;
 pub mod promises;
 mod rates;
 mod raw;
+pub mod receipts;
 mod report;
 pub mod small;
 mod stats;

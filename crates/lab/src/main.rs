@@ -52,6 +52,8 @@ async fn run(command: Command, report: Report) -> Result<(), Failure> {
         Command::Bench(Bench::Cache(asked)) => bench::cache::run(asked, report).await,
         Command::Bench(Bench::Cost(asked)) => bench::cost::run(asked, report).await,
         Command::Bench(Bench::Peers(asked)) => bench::peers::run(asked, report).await,
+        Command::Bench(Bench::Methods(asked)) => bench::methods::run(asked, report).await,
+        Command::Mine(asked) => bench::mine::run(asked, report).await,
         Command::Sim(sim) => sim::run(sim, report).await,
         Command::Demo(demo) => demo::run(demo, report).await,
         Command::DemoPeer { file } => demo::peer::peer(&file),

@@ -5,7 +5,7 @@ use std::ops::Range;
 pub(crate) use braid_client::show_rate;
 
 /// Bytes written as digits with an optional binary suffix K, M, G or T (also KiB, MiB, ...).
-pub(crate) fn parse(text: &str) -> Result<u64, String> {
+pub fn parse(text: &str) -> Result<u64, String> {
     let wrong =
         || format!("\"{text}\" is not a size: write bytes or a number with K, M, G or T, such as 512K");
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

@@ -154,6 +154,12 @@ pub(crate) enum Bench {
         braid-lab bench peers\n  braid-lab bench peers --only MinIO"
     )]
     Peers(BenchCluster),
+    /// Methods at the drives against `braid cat` and a tool, over a link of 1 Gbit/s: time, and bytes moved
+    #[command(
+        after_help = "grep, count and csv over a file of receipts, of whose lines about one in a hundred is asked for: `braid run ... --at drive`, and `braid cat` into grep, wc and awk, by turns. The drives are on hosts, and the client's link is limited; that needs root and iproute2. It needs 2 GiB free in the directory (256 MiB with --quick) and a few minutes.\n\nExamples:\n  \
+        braid-lab bench methods\n  braid-lab bench methods --only grep --json\n  braid-lab bench methods --out docs/results"
+    )]
+    Methods(BenchCluster),
     /// Measure what the parts of a cluster cost on this machine, in the form that `braid sim` takes
     #[command(
         after_help = "Five drives (raid5 4+1) and a client run as processes of their own for half a minute. Processor time for bytes and messages is counted; a disk's rates are those of plain files; what a message's way and a commit take is what is left of a small operation's time when it is simulated without them.\n\nThe output is the [parts] of a spec (docs/sim.md).\n\nExamples:\n  \

@@ -1,6 +1,7 @@
 //! The command line of `braid-lab`.
 
 mod bench;
+mod mine;
 mod sim;
 
 use std::ffi::OsString;
@@ -10,6 +11,7 @@ use braid_cli::Demo;
 use clap::{Parser, Subcommand};
 
 pub(crate) use bench::{Bench, BenchCalibrate, BenchCluster, BenchStore};
+pub(crate) use mine::Mine;
 pub(crate) use sim::{Sim, SimPromises, SimSwift};
 
 /// Braid's experiments. Any other command is one of `braid`, whose code this program has.
@@ -32,6 +34,13 @@ pub(crate) enum Command {
     /// Simulate, and plot the results
     #[command(subcommand, after_help = "Example:\n  braid-lab sim swift-1991 --help")]
     Sim(Sim),
+    /// Find frequent sets of sales transactions, by pairs of a client and a drive, and at the drives
+    #[command(
+        after_help = "As NASD's mining run and Active Disks (E11, E13; docs/bench.md): a file of generated transactions, striped over N drives (raid0, units of 512 KiB), is counted by N clients, each with four producers and a consumer. Every drive and every client is on a host of its own with a limited link. Then the same file is read from one NFS server, and then a method counts at drives whose links become slower.\n\nHosts need root and iproute2; without, and with --quick, all runs over loopback, and what needs links is left out. NFS needs the programs ganesha.nfsd and rpcbind. It needs three times the file's bytes in the directory, and ends its processes and removes its files and hosts, also on Ctrl-C.\n\nExamples:\n  \
+        braid-lab mine\n  braid-lab mine --pairs 1,2,4,8,16 --bytes 320M --out docs/results\n  braid-lab mine --quick --json\n  \
+        braid-lab mine --only 'E13'"
+    )]
+    Mine(Mine),
     /// Run `braid demo`, with the ratio of each rate to its bound
     #[command(
         after_help = "The bound is the rate at which as many processes move the same bytes through plain sockets and files, measured in the same run.\n\nExamples:\n  \

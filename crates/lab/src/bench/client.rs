@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use braid_bench::{promises, small, stripes};
+use braid_bench::{mining, promises, small, stripes};
 use braid_cli::connect::config;
 use braid_cli::machine::cluster_dir::ClusterFile;
 use braid_cli::output::exit::{Exit, Failure};
@@ -31,6 +31,7 @@ pub(super) enum Order {
     Stripes(stripes::Job),
     Small(small::Job),
     Promises(promises::Job),
+    Mining(mining::Job),
 }
 
 /// Type of the jobs of one bench.
@@ -65,10 +66,26 @@ impl ClientJob for promises::Job {
     }
 }
 
+impl ClientJob for mining::Job {
+    type Done = mining::Done;
+
+    fn order(self) -> Order {
+        Order::Mining(self)
+    }
+}
+
 impl ClientProcess {
     /// Starts a client process for this cluster.
     pub(super) async fn start(cluster: &ClusterFile) -> Result<ClientProcess, Failure> {
-        let mut process = Helper::start("bench-client", "a client")?;
+        ClientProcess::told(Helper::start("bench-client", "a client")?, cluster).await
+    }
+
+    /// Starts a client process for this cluster on a host, by its network namespace's name.
+    pub(super) async fn start_on(host: &str, cluster: &ClusterFile) -> Result<ClientProcess, Failure> {
+        ClientProcess::told(Helper::start_on(host, "bench-client", "a client")?, cluster).await
+    }
+
+    async fn told(mut process: Helper, cluster: &ClusterFile) -> Result<ClientProcess, Failure> {
         process.tell(cluster).await?;
         Ok(ClientProcess { process })
     }
@@ -164,6 +181,7 @@ enum Prepared {
     Stripes(stripes::Prepared),
     Small(small::Prepared),
     Promises(promises::Prepared),
+    Mining(mining::Prepared),
 }
 
 /// Runs `braid-lab bench-client`.
@@ -172,12 +190,14 @@ pub(crate) async fn serve() -> Result<(), Failure> {
     let mut of_stripes = stripes::Worker::new(config(&cluster)?);
     let mut of_small = small::Worker::new(config(&cluster)?);
     let mut of_promises = promises::Worker::new(config(&cluster)?);
+    let mut of_mining = mining::Worker::new(config(&cluster)?);
     let failed = |error: braid_bench::Error| Failure::new(Exit::Failed, "bench", error.to_string());
     while let Some(job) = order::<Order>().await? {
         let prepared = match job {
             Order::Stripes(job) => of_stripes.prepare(&job).await.map(Prepared::Stripes),
             Order::Small(job) => of_small.prepare(&job).await.map(Prepared::Small),
             Order::Promises(job) => of_promises.prepare(&job).await.map(Prepared::Promises),
+            Order::Mining(job) => of_mining.prepare(&job).await.map(Prepared::Mining),
         };
         let prepared = prepared.map_err(failed)?;
         say(&READY)?;
@@ -195,6 +215,7 @@ pub(crate) async fn serve() -> Result<(), Failure> {
                 prepared.close().await.map_err(failed)?;
                 say(&done)?;
             }
+            Prepared::Mining(prepared) => say(&prepared.run().await.map_err(failed)?)?,
             Prepared::Promises(prepared) => {
                 let (stop, stopped) = watch::channel(false);
                 let (done, ()) = tokio::try_join!(

@@ -82,8 +82,22 @@ impl Cluster {
         options: DriveOptions,
         rails: usize,
     ) -> Result<Cluster, Failure> {
+        Cluster::patient_on(hosts, parent, name, drives, options, rails, "1").await
+    }
+
+    /// As [`Cluster::railed_on`], with another time after which a silent drive counts as lost: full links
+    /// keep heartbeats waiting.
+    pub(super) async fn patient_on(
+        hosts: &Hosts,
+        parent: &Path,
+        name: &str,
+        drives: u16,
+        options: DriveOptions,
+        rails: usize,
+        lost_after: &str,
+    ) -> Result<Cluster, Failure> {
         let listen = format!("{}:0", hosts.address(None));
-        let mut cluster = Cluster::managed(parent, name, drives, &listen, "1").await?;
+        let mut cluster = Cluster::managed(parent, name, drives, &listen, lost_after).await?;
         cluster.running.options = options;
         for (index, drive) in cluster.running.cluster.drives.clone().iter().enumerate() {
             let directory = cluster.running.dir.drive(drive);

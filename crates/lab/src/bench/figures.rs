@@ -6,6 +6,7 @@ use braid_bench::stripes::{Goal, show_figure};
 use braid_bench::volumes::{LeftOut, Report as Found, Row, document};
 use braid_cli::output::exit::{Exit, Failure};
 use braid_cli::output::report::{Report, table};
+use braid_draw::Chart;
 
 pub(super) use super::ratios::Bench;
 use super::run::Run as Common;
@@ -16,6 +17,8 @@ pub(super) struct Run {
     pub(super) common: Common,
     found: Found,
     bench: Bench,
+    /// Pictures by their names, which documents show.
+    pub(super) charts: Vec<(String, Chart)>,
 }
 
 /// Runs a bench, whose groups of rows `measure` takes, and reports.
@@ -28,11 +31,11 @@ pub(super) async fn run(
     let common = Common::begin(&asked, bench.needed)?;
     let found = Found::begin(bench.name, &common.parent, common.quick)
         .map_err(|error| Failure::new(Exit::Failed, "look at the machine", error.to_string()))?;
-    let mut run = Run { common, found, bench };
+    let mut run = Run { common, found, bench, charts: Vec::new() };
     let ended = measure(&mut run).await;
     run.common.end();
     ended?;
-    let Run { common, found, bench } = run;
+    let Run { common, found, bench, .. } = run;
     if found.rows.is_empty() && found.left_out.is_empty() {
         return Err(common.nothing_wanted(bench.name));
     }
@@ -46,9 +49,12 @@ impl Run {
         if let Err(failure) = ended {
             self.found.left_out.push(LeftOut { name: group.to_owned(), why: failure.to_string() });
         }
-        let Run { common, found, bench } = self;
+        let Run { common, found, bench, charts } = self;
         found.ran.end();
-        common.write_charts(bench.name, |command, when| document(found, bench.title, command, when), &[])
+        let show = |(name, chart): &(String, Chart)| format!("\n![{}]({name}.svg)\n", chart.title);
+        let pictures: String = charts.iter().map(show).collect();
+        let document = |command: &str, when: &str| document(found, bench.title, command, when) + &pictures;
+        common.write_charts(bench.name, document, charts)
     }
 
     /// Returns `full` in a full run and `quick` in a quick one.

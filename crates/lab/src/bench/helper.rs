@@ -29,7 +29,20 @@ impl Helper {
     /// Starts `braid-lab COMMAND`.
     pub(super) fn start(command: &str, what: &'static str) -> Result<Helper, Failure> {
         let doing = || format!("start {what}");
-        let mut process = Command::new(std::env::current_exe().doing(doing)?);
+        Helper::of(Command::new(std::env::current_exe().doing(doing)?), command, what)
+    }
+
+    /// Starts `braid-lab COMMAND` on a host, by its network namespace's name.
+    pub(super) fn start_on(host: &str, command: &str, what: &'static str) -> Result<Helper, Failure> {
+        let doing = || format!("start {what}");
+        // `ip netns exec` becomes the program: no process is in between.
+        let mut process = Command::new("ip");
+        process.args(["netns", "exec", host]).arg(std::env::current_exe().doing(doing)?);
+        Helper::of(process, command, what)
+    }
+
+    fn of(mut process: Command, command: &str, what: &'static str) -> Result<Helper, Failure> {
+        let doing = || format!("start {what}");
         // Not in this process group: Ctrl-C goes to this process, which kills it.
         process.arg(command).kill_on_drop(true).process_group(0);
         let mut child = process.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().doing(doing)?;

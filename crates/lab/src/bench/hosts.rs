@@ -155,6 +155,15 @@ impl Hosts {
         format!("braid-{}-sw", self.pid)
     }
 
+    /// Bytes that have come to the clients so far, on their link on the first rail: of frames, as the device
+    /// counts them.
+    pub(super) fn received(&self) -> Result<u64, Failure> {
+        let path = format!("/sys/class/net/{}/statistics/rx_bytes", self.here(0));
+        let doing = || format!("read {path}");
+        let text = std::fs::read_to_string(&path).doing(doing)?;
+        text.trim().parse().map_err(std::io::Error::other).doing(doing)
+    }
+
     /// Device at the clients' end of their link on a rail.
     fn here(&self, rail: usize) -> String {
         let letter = if rail == 0 { 'b' } else { 'c' };

@@ -11,6 +11,8 @@ mod figures;
 mod helper;
 mod hosts;
 pub(crate) mod local;
+pub(crate) mod methods;
+pub(crate) mod mine;
 mod mounted;
 pub(crate) mod net;
 pub(crate) mod peers;

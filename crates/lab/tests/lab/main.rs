@@ -2,5 +2,6 @@
 
 mod bench;
 mod demo;
+mod mine;
 mod simulate;
 mod support;
