@@ -242,7 +242,7 @@ pub(crate) fn emit(type_name: &str, path: &str, source: &mut dyn Source, out: &m
     };
     if type_name == "Rights" {
         let bits = source.bytes(2);
-        line(vec![bits[0], bits[1] & 3, 0, 0], path.to_owned(), type_name);
+        line(vec![bits[0], bits[1] & 7, 0, 0], path.to_owned(), type_name);
     } else if let Some(width) = width(type_name) {
         line(source.bytes(width), path.to_owned(), type_name);
     } else if type_name == "bool" {
