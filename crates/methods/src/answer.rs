@@ -48,7 +48,7 @@ pub enum Answer {
     },
     /// Rows of a table, as CSV with a header.
     Rows(Vec<u8>),
-    /// What a module of a user emitted.
+    /// Bytes that a module of a user emitted.
     Bytes(Vec<u8>),
 }
 

@@ -70,7 +70,7 @@ fn count() -> Module {
     module(include_str!("modules/count.wat"))
 }
 
-/// What the module emits for one block.
+/// The answer of the module for one block.
 fn run(engine: &dyn Engine, module: &Module, bytes: &[u8]) -> Result<Vec<Vec<u8>>, EngineError> {
     module.kind(engine)?;
     let parameters = Arguments::default().with("name", "value");

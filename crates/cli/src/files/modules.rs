@@ -47,7 +47,7 @@ pub(crate) async fn run(asked: ModuleCommand, cluster: Option<&Path>, report: Re
     report.line(&facts, |facts| facts.module.clone())
 }
 
-/// What `braid run wasm` asks: the argument `module` is a hash, or names a file here.
+/// The run for which `braid run wasm` asks: the argument `module` is a hash, or names a file here.
 pub(crate) fn asked(arguments: Arguments) -> Result<RunAsk, Failure> {
     match arguments.get("module") {
         Some(file) if hash_of_module(file).is_none() => {
