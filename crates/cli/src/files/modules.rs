@@ -9,9 +9,9 @@ use braid_client::{Arguments, Module, RunAsk, hash_of_module};
 use serde::Serialize;
 
 use crate::args::ModuleCommand;
-use crate::files::names::{remote, show_name, show_remote};
+use crate::files::names::{remote, show_remote};
 use crate::output::exit::{Exit, Failure};
-use crate::output::report::Report;
+use crate::output::report::{Report, show_name};
 use crate::{connect, engine};
 
 /// A module in `--json`.
