@@ -1,5 +1,5 @@
-//! The engine for modules of users: this same program, started anew with one word. It is locked down before it
-//! reads a module (`braid_wasm`).
+//! The engine for modules of users: this same program, started anew with one word. It is locked down before
+//! it reads a module (`braid_wasm`).
 
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;

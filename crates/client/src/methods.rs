@@ -130,9 +130,9 @@ pub enum RunFailure {
     /// A module failed at a drive.
     #[error("at drive {drive}, {why}")]
     AtDrive {
-        /// The drive.
+        /// The drive at which it failed.
         drive: String,
-        /// What the module did.
+        /// The module's fault, in words.
         why: String,
     },
     /// A task of this program ended early.

@@ -55,7 +55,7 @@ pub enum Answer {
     Rows(Vec<u8>),
     /// Rows of a table, as a stream of Arrow IPC.
     Arrow(Vec<u8>),
-    /// What a module of a user emitted.
+    /// Bytes that a module of a user emitted.
     Bytes(Vec<u8>),
 }
 

@@ -36,7 +36,7 @@ struct Code {
 
 struct Judging<'a> {
     of: &'a Code,
-    /// What a filter has emitted, by blocks.
+    /// The answers of a filter, by blocks.
     kept: Kept,
     /// The state of a fold.
     state: Vec<u8>,

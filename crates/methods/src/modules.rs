@@ -21,8 +21,8 @@ pub struct Module {
 /// The two kinds of modules, by what they export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// What it emits for each block is its answer for the block; the answers follow each other in the order of
-    /// the file.
+    /// Each block has an answer of its own: the bytes emitted for it. They follow each other in the file's
+    /// order.
     Filter,
     /// It has a state, which it emits as a partial answer, and it merges the partial answers of others.
     Fold {
@@ -40,7 +40,7 @@ pub struct Task<'a> {
     pub partials: Vec<&'a [u8]>,
     /// Blocks of whole records.
     pub blocks: Vec<Block<'a>>,
-    /// What is asked for in the end.
+    /// The answer that is asked for.
     pub end: End,
 }
 
@@ -93,7 +93,7 @@ impl Module {
         self.hash
     }
 
-    /// Its bytes.
+    /// The bytes that it is made of.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }

@@ -200,7 +200,7 @@ pub enum MethodError {
         module: String,
         /// The bytes of the file, or the work, on which it failed.
         at: String,
-        /// What it did.
+        /// The module's fault, in words.
         why: String,
     },
     /// No module can run here now.

@@ -39,7 +39,7 @@ pub(crate) trait Source {
     fn take(&mut self, into: &mut [u8]) -> io::Result<()>;
 }
 
-/// Compiled modules.
+/// The modules that this process has compiled.
 pub(crate) struct Guests {
     engine: Engine,
     linker: Linker<Host>,
@@ -52,7 +52,7 @@ struct Guest {
     kind: ModuleKind,
 }
 
-/// What an instance's imports work on.
+/// The state that an instance's imports work on.
 struct Host {
     limits: StoreLimits,
     parameters: Vec<(String, String)>,
@@ -222,7 +222,7 @@ fn told<'a>(caller: &'a Caller<'_, Host>, at: u32, length: u32) -> Result<&'a [u
         .ok_or_else(|| stop(format!("it gives {length} bytes at {at}, which are outside its memory")))
 }
 
-/// `braid.emit(address, length)`.
+/// The import `braid.emit(address, length)`.
 fn emit(mut caller: Caller<'_, Host>, at: u32, length: u32) -> Result<()> {
     let host = caller.data();
     if !host.may_emit {
@@ -241,7 +241,7 @@ fn emit(mut caller: Caller<'_, Host>, at: u32, length: u32) -> Result<()> {
     Ok(())
 }
 
-/// `braid.parameter(name, its length, address, room) -> length, or -1`.
+/// The import `braid.parameter(name, its length, address, room) -> length, or -1`.
 fn parameter(
     mut caller: Caller<'_, Host>,
     name_at: u32,
@@ -261,7 +261,7 @@ fn parameter(
     Ok(i32::try_from(value.len())?)
 }
 
-/// `braid.fail(address, length)`: it does not return.
+/// The import `braid.fail(address, length)`: it does not return.
 fn fail(caller: Caller<'_, Host>, at: u32, length: u32) -> Result<()> {
     let message = told(&caller, at, length)?;
     let message = &message[..message.len().min(MESSAGE_BYTES_MAX)];

@@ -9,8 +9,8 @@
 //! bound on its steps (fuel), memory and answer (`guest.rs`). Parent and child talk over a socket pair
 //! (`talk.rs`).
 //!
-//! Steps are counted, so a module that loops ends at the same place everywhere. There is no epoch deadline: it
-//! would cost as much again in each loop, and a thread in the child. What steps do not bound, as the
+//! Steps are counted, so a module that loops ends at the same place everywhere. There is no epoch deadline:
+//! it would cost as much again in each loop, and a thread in the child. What steps do not bound, as the
 //! compiler's time, the parent does.
 
 #![warn(missing_docs)]

@@ -29,9 +29,9 @@ const WORKED: Duration = Duration::from_secs(300);
 /// The program that is started as a child, and calls [`work`](crate::work()).
 #[derive(Debug, Clone)]
 pub struct Worker {
-    /// The program.
+    /// The program's file.
     pub program: PathBuf,
-    /// Its arguments.
+    /// The arguments of the program.
     pub arguments: Vec<OsString>,
     /// Its environment, which has nothing else.
     pub environment: Vec<(OsString, OsString)>,

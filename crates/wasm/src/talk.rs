@@ -24,7 +24,7 @@ pub(crate) struct Asked {
     pub(crate) end: End,
 }
 
-/// What the parent asks.
+/// A request of the parent.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
     /// To load a module of this hash, whose bytes follow.
@@ -33,7 +33,7 @@ pub(crate) enum Ask {
     Run(Asked),
 }
 
-/// What the child says.
+/// An answer of the child.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     /// It is locked down.

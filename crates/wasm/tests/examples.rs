@@ -1,13 +1,12 @@
 //! What: the examples of modules in `contrib/methods` build, and answer as the built-in methods do.
-//! How: they are built as their first lines say, and run in real children; see `sandbox.rs`. `make setup-wasm`
-//! installs what builds them.
+//! How: they are built as their first lines say, and run in real children; see `sandbox.rs`. `make
+//! setup-wasm` installs what builds them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use braid_methods::{Answer, Arguments, Module, Program, parse, parse_code, run_piece};
+use braid_methods::{Answer, Arguments, Module, Program, parse_code, run_piece};
 use braid_wasm::{Bounds, Sandbox, WorkerProgram, work};
 
 const CHILD: &str = "BRAID_TEST_CHILD";
@@ -80,30 +79,4 @@ fn the_examples_count_as_the_built_in_method_does() {
     let piece = 14_000 * 35;
     assert_eq!(answer(&*program("lines.c"), &content, piece), expected(format!("{lines}\n")));
     assert_eq!(answer(&*program("words.rs"), &content, piece), expected(format!("{lines} {words}\n")));
-}
-
-/// By hand: `cargo test -p braid-wasm --test examples -- --ignored --nocapture`, best with `--release`.
-#[test]
-#[ignore = "it measures, and tells nothing that could be wrong"]
-fn how_fast_the_c_example_is_beside_the_built_in_count() {
-    let content = b"The quick brown fox jumps over the lazy dog, and so on.\n".repeat(9_000);
-    let began = Instant::now();
-    let wasm = parse_code(&Arguments::default(), built("lines.c"), Arc::new(sandbox())).expect("it is good");
-    println!("first start, with the building of the example: {:?}", began.elapsed());
-    let count = parse("count", &Arguments::default(), 0).expect("it is good");
-    let rate = |program: &dyn Program| {
-        let began = Instant::now();
-        let mut rounds = 0_u32;
-        while began.elapsed() < Duration::from_secs(1) {
-            answer(program, &content, content.len());
-            rounds += 1;
-        }
-        let bytes = f64::from(rounds) * f64::from(u32::try_from(content.len()).expect("small"));
-        bytes / began.elapsed().as_secs_f64() / 1e9
-    };
-    let [built_in, module] = [rate(&*count), rate(&*wasm)];
-    println!("built in {built_in:.2} GB/s, module {module:.2} GB/s: {:.2}", module / built_in);
-    let began = Instant::now();
-    (0..1000).for_each(|_| drop(answer(&*wasm, b"a\nb\n", 4)));
-    println!("a start of a module that is there: {:?}", began.elapsed() / 3000);
 }

@@ -70,7 +70,7 @@ fn count() -> Module {
     module(include_str!("modules/count.wat"))
 }
 
-/// What the module emits for one block.
+/// The answer of the module for one block.
 fn run(engine: &dyn Engine, module: &Module, bytes: &[u8]) -> Result<Vec<Vec<u8>>, EngineError> {
     module.kind(engine)?;
     let parameters = Arguments::default().with("name", "value");
@@ -213,6 +213,10 @@ fn a_failure_harms_no_other_task_and_a_killed_child_is_replaced() {
     assert_eq!(sandbox.idle(), first, "a trap ends no process");
     let killed = Command::new("kill").arg("-9").arg(first[0].to_string()).status().expect("kill runs");
     assert!(killed.success());
+    let state = format!("/proc/{}/status", first[0]);
+    while !std::fs::read_to_string(&state).expect("nobody has waited for it").contains("State:\tZ") {
+        std::thread::yield_now();
+    }
     assert_eq!(run(&sandbox, &count, b"\n\n"), Ok(vec![2_u64.to_le_bytes().to_vec()]));
     assert_ne!(sandbox.idle(), first);
 }

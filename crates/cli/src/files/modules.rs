@@ -11,8 +11,7 @@ use serde::Serialize;
 use crate::args::ModuleCommand;
 use crate::files::names::{remote, show_remote};
 use crate::output::exit::{Exit, Failure};
-use crate::output::report::Report;
-use crate::output::report::show_name;
+use crate::output::report::{Report, show_name};
 use crate::{connect, engine};
 
 /// A module in `--json`.
@@ -48,7 +47,7 @@ pub(crate) async fn run(asked: ModuleCommand, cluster: Option<&Path>, report: Re
     report.line(&facts, |facts| facts.module.clone())
 }
 
-/// What `braid run wasm` asks: the argument `module` is a hash, or names a file here.
+/// The run for which `braid run wasm` asks: the argument `module` is a hash, or names a file here.
 pub(crate) fn asked(arguments: Arguments) -> Result<RunAsk, Failure> {
     match arguments.get("module") {
         Some(file) if hash_of_module(file).is_none() => {

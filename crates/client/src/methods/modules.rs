@@ -26,8 +26,8 @@ fn kept_at(volume: &str, hash: &[u8; 32]) -> Result<Name> {
 }
 
 impl Client {
-    /// Stores a module in a volume, in the file `.modules/HASH.wasm`. Returns its name. A module that is there
-    /// is left as it is.
+    /// Stores a module in a volume, in the file `.modules/HASH.wasm`. Returns its name. A module that is
+    /// there is left as it is.
     pub async fn put_module(&self, volume: &str, module: &Module) -> Result<Name> {
         let name = kept_at(volume, &module.hash())?;
         let there = self.module(volume, module.hash()).await;
@@ -73,8 +73,8 @@ impl Client {
         module.map(Some).ok_or_else(|| failed(file.subject(), RunFailure::Module { why }))
     }
 
-    /// The same with the module, if the method is one that runs modules. It is in the same volume if it is not
-    /// at hand.
+    /// The same with the module, if the method is one that runs modules. It is in the same volume if it is
+    /// not at hand.
     pub(super) async fn with_module(&self, name: &Name, ask: &RunAsk) -> Result<RunAsk> {
         if ask.method != WASM || ask.module.is_some() {
             return Ok(ask.clone());

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use braid_layout::{Generation, Version};
 use braid_methods::{
-    Argument, Arguments, Edge, Method, MethodError, Order, Program, WASM, module_named, run_piece,
+    Argument, Arguments, Edge, Method, MethodError, Program, WASM, module_named, run_piece,
 };
 use braid_schedule::{Config, Direction, Flow};
 use braid_store::DiskReads;
@@ -269,21 +269,12 @@ impl SoFar {
 /// The partial answer with that for a piece, which begins at byte `offset` of the file.
 fn judge(program: &dyn Program, so_far: &[u8], offset: u64, bytes: &[u8]) -> Result<Judged, MethodError> {
     let mut running = program.begin();
-    let goes_on = program.order() == Order::Sequential;
-    if goes_on && !so_far.is_empty() {
+    if !so_far.is_empty() {
         running.absorb(so_far)?;
     }
     let edge = run_piece(program, &mut *running, offset, bytes)?;
     running.settle()?;
-    let partial = running.partial();
-    if goes_on || so_far.is_empty() {
-        return Ok(Judged { edge, partial });
-    }
-    let mut whole = program.begin();
-    whole.absorb(so_far)?;
-    whole.absorb(&partial)?;
-    whole.settle()?;
-    Ok(Judged { edge, partial: whole.partial() })
+    Ok(Judged { edge, partial: running.partial() })
 }
 
 fn left_out() -> RanPiece {

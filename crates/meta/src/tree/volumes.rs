@@ -214,7 +214,7 @@ pub fn set_methods(tx: &mut Tx, volume: VolumeId, methods: Methods) {
     }
 }
 
-/// The word under which it is stored which methods drives run on a volume's files, if not those that they have.
+/// The word under which it is stored that drives run other methods on a volume's files than they have.
 fn methods_word(volume: VolumeId) -> String {
     format!("methods {volume}")
 }

@@ -26,8 +26,8 @@ macro_rules! drive_requests {
         form: $form:expr,
     })*) => {
         message_set! {
-            /// Requests to a drive: 21 in all. NASD has fewer than 20 (Gibson et al., 1998, section 4.1), and no
-            /// methods.
+            /// Requests to a drive: 21 in all. NASD has fewer than 20 (Gibson et al., 1998, section 4.1), and
+            /// no methods.
             pub enum DriveRequest { $($(#[$doc])* $name($name) = $kind),* }
         }
 

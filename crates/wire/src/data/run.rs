@@ -89,8 +89,8 @@ record! {
 record! {
     /// Gives a drive a part of a module of a user, for the method `wasm`. The drive keeps modules in memory
     /// while it has room for them; one that it lacks it refuses to run, with
-    /// [`Reason::NoModule`](crate::Reason::NoModule). Parts are given in order; one that the drive has is taken
-    /// for given.
+    /// [`Reason::NoModule`](crate::Reason::NoModule). Parts are given in order; one that the drive has is
+    /// taken for given.
     pub struct ModulePart {
         /// An object on whose file the asker may run modules.
         at: Address,
