@@ -430,7 +430,11 @@ fn text_of(ran: &Ran) -> Vec<u8> {
             format!("{}, of which {bad_lines} with what is no item\n{text}", count(*lines, "line")).into()
         }
         Answer::Rows(rows) => rows.clone(),
-        Answer::Arrow(stream) if stdout().is_terminal() => arrow_to_csv(stream).unwrap_or_default(),
+        Answer::Arrow(stream) if stdout().is_terminal() => {
+            let why =
+                |error: String| format!("the rows cannot be shown: {error}: write them to a file (--out)\n");
+            arrow_to_csv(stream).unwrap_or_else(|error| why(error.to_string()).into())
+        }
         Answer::Arrow(stream) => stream.clone(),
     }
 }
