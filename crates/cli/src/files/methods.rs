@@ -258,7 +258,11 @@ fn text_of(ran: &Ran) -> Vec<u8> {
             format!("the files differ from byte {byte} on\n").into_bytes()
         }
         Answer::Rows(bytes) | Answer::Bytes(bytes) => bytes.clone(),
-        Answer::Arrow(stream) if stdout().is_terminal() => arrow_to_csv(stream).unwrap_or_default(),
+        Answer::Arrow(stream) if stdout().is_terminal() => {
+            let why =
+                |error: String| format!("the rows cannot be shown: {error}: write them to a file (--out)\n");
+            arrow_to_csv(stream).unwrap_or_else(|error| why(error.to_string()).into())
+        }
         Answer::Arrow(stream) => stream.clone(),
     }
 }

@@ -19,11 +19,11 @@ use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
 
 /// Numbers drawn by a seed.
-pub struct Draw(pub u64);
+pub(crate) struct Draw(pub(crate) u64);
 
 impl Draw {
     /// A number below `end`.
-    pub fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -36,8 +36,8 @@ impl Draw {
 }
 
 /// Conditions of these tables, with what they say of a row.
-pub type Holds = fn(&RecordBatch, usize) -> bool;
-pub const CONDITIONS: &[(&str, Holds)] = &[
+pub(crate) type Holds = fn(&RecordBatch, usize) -> bool;
+pub(crate) const CONDITIONS: &[(&str, Holds)] = &[
     ("id>=100 and id<160", |all, row| (100..160).contains(&id(all, row))),
     ("a=7", |all, row| a(all, row) == Some(7)),
     ("s=tea and a<50", |all, row| s(all, row) == Some("tea") && a(all, row).is_some_and(|a| a < 50)),
@@ -80,7 +80,7 @@ fn word(all: &RecordBatch, row: usize) -> Option<&str> {
 }
 
 /// A table of so many rows.
-pub fn table(draw: &mut Draw, rows: usize) -> RecordBatch {
+pub(crate) fn table(draw: &mut Draw, rows: usize) -> RecordBatch {
     let count = i64::try_from(rows).expect("few");
     let texts = ["tea", "coffee", "", "\u{e9}t\u{e9}", "a longer text, of some words"];
     let text = |draw: &mut Draw| texts[usize::try_from(draw.below(5)).expect("small")].to_owned();
@@ -155,7 +155,7 @@ pub fn table(draw: &mut Draw, rows: usize) -> RecordBatch {
 }
 
 /// The table as a file of a kind that is drawn.
-pub fn file(draw: &mut Draw, table: &RecordBatch) -> Vec<u8> {
+pub(crate) fn file(draw: &mut Draw, table: &RecordBatch) -> Vec<u8> {
     let codecs = [
         Compression::UNCOMPRESSED,
         Compression::SNAPPY,
@@ -193,14 +193,14 @@ pub fn file(draw: &mut Draw, table: &RecordBatch) -> Vec<u8> {
 }
 
 /// The table as a file.
-pub fn write(table: &RecordBatch, properties: WriterProperties) -> Vec<u8> {
+pub(crate) fn write(table: &RecordBatch, properties: WriterProperties) -> Vec<u8> {
     let mut writer = ArrowWriter::try_new(Vec::new(), table.schema(), Some(properties)).expect("a writer");
     writer.write(table).expect("written");
     writer.into_inner().expect("written")
 }
 
 /// What is to come of it, by the crate's own reader.
-pub fn expected(file: &[u8], columns: &[&str], holds: Option<Holds>) -> RecordBatch {
+pub(crate) fn expected(file: &[u8], columns: &[&str], holds: Option<Holds>) -> RecordBatch {
     let reader = ParquetRecordBatchReaderBuilder::try_new(Bytes::copy_from_slice(file)).expect("a file");
     let schema = Arc::clone(reader.schema());
     let batches: Vec<RecordBatch> =
@@ -213,7 +213,7 @@ pub fn expected(file: &[u8], columns: &[&str], holds: Option<Holds>) -> RecordBa
 }
 
 /// A stream of Arrow IPC as one table.
-pub fn of_stream(stream: &[u8]) -> RecordBatch {
+pub(crate) fn of_stream(stream: &[u8]) -> RecordBatch {
     let reader = arrow_ipc::reader::StreamReader::try_new(stream, None).expect("a stream");
     let schema = reader.schema();
     let batches: Vec<RecordBatch> = reader.map(|batch| batch.expect("a batch")).collect();
