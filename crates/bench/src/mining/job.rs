@@ -52,7 +52,7 @@ pub struct Done {
     pub bytes: u64,
     /// Seconds from the first request until the last chunk was counted.
     pub seconds: f64,
-    /// What was counted, for [`super::combined`].
+    /// The counts, for [`super::combined`].
     pub partial: Vec<u8>,
 }
 

@@ -8,7 +8,7 @@ use braid_methods::Program;
 use super::sales::{CHUNK_BYTES, Sales};
 use crate::error::Error;
 
-/// What one pass counted.
+/// The counts of one pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counted {
     /// The sets, with the number of lines that hold each.
@@ -91,7 +91,7 @@ mod tests {
     use super::super::{PLANTED, candidates};
     use super::*;
 
-    /// What two clients count of every other chunk.
+    /// The counts of two clients, each of every other chunk.
     fn counted(sales: &Sales, candidates: &[Vec<u32>]) -> Counted {
         let partial = |client: u64| {
             let program = program(candidates, sales.bytes).expect("arguments");

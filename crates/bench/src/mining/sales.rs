@@ -48,13 +48,13 @@ pub struct Sales {
 /// A chunk of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
-    /// Its bytes.
+    /// The bytes of its lines.
     pub bytes: Vec<u8>,
-    /// What is known of them.
+    /// Facts about them that nobody has to count.
     pub known: Known,
 }
 
-/// What is known of transactions without counting.
+/// Facts about transactions that are known without counting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Known {
     /// Number of lines.

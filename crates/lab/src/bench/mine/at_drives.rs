@@ -27,7 +27,7 @@ const BYTES: (u64, u64) = (192 << 20, 4 << 20);
 /// Rate of each drive's link, and the parts of it that are tried.
 const LINK_BITS: u64 = 100_000_000;
 const PARTS: [u64; 3] = [1, 10, 100];
-/// What is counted, by turns.
+/// The passes, which are taken by turns.
 const PASSES: [&str; 2] = ["single items", "pairs of items"];
 /// Samples of each row.
 const SAMPLES: (usize, usize) = (3, 1);

@@ -18,7 +18,7 @@ use super::figures::{self, Bench, Run};
 use super::hosts::{Hosts, PAYLOAD_SHARE};
 use crate::args::Mine;
 
-/// What is mined, and over which links.
+/// The transactions to mine, and the links between clients and drives.
 struct Plan {
     sales: Sales,
     /// Numbers of pairs.
@@ -32,7 +32,7 @@ struct Plan {
     counting: f64,
 }
 
-/// What was found, for the pictures: numbers of pairs, or a link's Mbit/s, with MB/s.
+/// Points of the pictures: numbers of pairs, or a link's Mbit/s, with MB/s.
 #[derive(Default)]
 struct Points {
     pairs: Vec<(f64, f64)>,

@@ -174,7 +174,8 @@ impl Pairs {
             samples.push((passed.rate(), passed.busy));
         }
         samples.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let (least, (single, busy)) = (samples[0].0, samples[samples.len() / 2]);
+        let least = samples[0].0;
+        let (single, busy) = samples[samples.len() / 2];
         let passes = sizes.len();
         let all = rate(bytes, seconds) * f64::from(u32::try_from(passes).unwrap_or(1));
         let each = single / f64::from(self.count);
@@ -209,7 +210,7 @@ impl Pairs {
         own: f64,
         points: &mut Points,
     ) -> Result<(), Failure> {
-        let (Some(bits), Some(hosts)) = (plan.link_bits, &self.hosts) else { return Ok(()) };
+        let Some((bits, hosts)) = plan.link_bits.zip(self.hosts.as_ref()) else { return Ok(()) };
         let source = Source::Nfs(server.place(&hosts.address(None)));
         for (links, points) in (1_u16..).zip(&mut points.nfs) {
             let bits = bits * u64::from(links);

@@ -140,7 +140,7 @@ fn free_ports() -> std::io::Result<[u16; 2]> {
     Ok([port(&listeners[0])?, port(&listeners[1])?])
 }
 
-/// What the server is told: one export, to be read, by NFSv3 over TCP.
+/// The server's configuration: one export, to be read, by NFSv3 over TCP.
 fn configuration(place: &Place, dir: &Path) -> String {
     let Place { nfs_port, mount_port, export, .. } = place;
     let dir = dir.display();
