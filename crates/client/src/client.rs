@@ -42,6 +42,8 @@ pub(crate) struct Paths {
     /// One permit per plan set in flight of a request for a few bytes. Such requests share sessions, and hold
     /// little memory: many of them may wait for drives at a time.
     small_sets: Semaphore,
+    /// One permit per chunk that is read here for a method. Who holds one waits for those of plan sets.
+    judging: Semaphore,
     pub(crate) scratch: Scratch,
     /// Instructions in flight per drive and session.
     flights: usize,
@@ -94,6 +96,7 @@ impl Paths {
             drives,
             sets: Semaphore::new(config.sets.max(1)),
             small_sets: Semaphore::new(SMALL_SETS_MAX),
+            judging: Semaphore::new(config.sets.max(1)),
             scratch: Scratch::default(),
             flights,
             credits: None,
@@ -205,7 +208,7 @@ impl Client {
         }
     }
 
-    /// A permit to run one more plan set. A holder never waits for another permit.
+    /// A permit to run one more plan set. A holder never waits for another permit of any kind.
     pub(crate) async fn set_permit(&self) -> SemaphorePermit<'_> {
         self.paths.sets.acquire().await.expect("it is never closed")
     }
@@ -217,6 +220,12 @@ impl Client {
             return self.set_permit().await;
         }
         self.paths.small_sets.acquire().await.expect("it is never closed")
+    }
+
+    /// A permit to have one more chunk of a file in memory, on which a method runs here. Its bytes are read
+    /// with permits for plan sets.
+    pub(crate) async fn judging_permit(&self) -> SemaphorePermit<'_> {
+        self.paths.judging.acquire().await.expect("it is never closed")
     }
 
     /// Returns true if lookups and listings are to ask the manager to watch their results.

@@ -327,6 +327,7 @@ impl Error {
             Error::NoDrive(_) => Kind::NotFound,
             Error::Run { why, .. } => match &**why {
                 RunFailure::NotAtDrives(_) => Kind::Permission,
+                RunFailure::Cut | RunFailure::Hashes(_) => Kind::Busy,
                 RunFailure::Ended | RunFailure::Seams(SeamsError::Place { .. }) => Kind::Internal,
                 RunFailure::Method(MethodError::Partial | MethodError::Incomplete) => Kind::Internal,
                 _ => Kind::Usage,

@@ -256,9 +256,7 @@ impl File {
     /// Reads from `offset` into `buffer`. Returns the number of bytes, which is short only at the end of the
     /// file.
     pub async fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        if !self.mode.read {
-            return Err(self.no_access("reading"));
-        }
+        self.check_reads()?;
         let wanted = u64::try_from(buffer.len()).unwrap_or(u64::MAX);
         let view = self.handle.view();
         if view.has_others() && offset.saturating_add(wanted) > self.size() {
@@ -596,6 +594,11 @@ impl File {
 
     fn writing(&self) -> Result<&Writer> {
         self.writer.as_ref().ok_or_else(|| self.no_access("writing"))
+    }
+
+    /// Refuses what needs a file that is open for reading.
+    pub(crate) fn check_reads(&self) -> Result<()> {
+        if self.mode.read { Ok(()) } else { Err(self.no_access("reading")) }
     }
 
     fn no_access(&self, access: &'static str) -> Error {

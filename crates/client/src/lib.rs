@@ -58,7 +58,9 @@ pub use error::{Error, Kind, Result};
 pub use explain::{Asked, Explained};
 pub use file::{FILE_BYTES_MAX, File, Replace};
 pub use heal::{DamagedAt, HealTally};
-pub use methods::{METHODS_OF_RUNS, MethodOfRuns, PlannedRun, Ran, RunAsk, RunAt, RunDocument, RunFailure};
+pub use methods::{
+    METHODS_OF_RUNS, MethodOfRuns, PlannedRun, Ran, RunAsk, RunAt, RunDocument, RunFailure, RunPlan,
+};
 pub use naming::attributes::Node;
 pub use naming::differences::Differences;
 pub use naming::file_systems::{OnOneFileSystem, file_systems, reserve_bytes};

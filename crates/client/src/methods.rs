@@ -8,6 +8,7 @@
 
 mod document;
 mod drives;
+mod front;
 mod modules;
 mod parquet;
 mod passes;
@@ -19,21 +20,23 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use braid_layout::Lease;
 use braid_methods::{
     Answer, Arguments, ArgumentsError, Edge, MethodError, Module, Order, Program, RECORD_BYTES_MAX, Running,
     Seams, SeamsError, WASM, parse_code, run_piece,
 };
 use braid_plan::{MethodCost, PlanSet, RunSite, RunWays};
-use braid_wire::control::StatRow;
 
 use crate::client::Client;
 use crate::concurrent;
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::methods::drives::Drives;
+use crate::methods::front::Front;
 use crate::naming::name::Name;
 use crate::open::OpenOptions;
 use crate::peers::faults::Learnt;
+use crate::view::FileView;
 
 /// Rate of a link of which nothing is known: 10 Gbit/s.
 const LINK_BYTES_PER_SECOND: u64 = 1_250_000_000;
@@ -43,6 +46,8 @@ const ROUND_TRIP_NS: u64 = 200_000;
 const RECORD_MAX_LEAST: u64 = 4096;
 /// Bytes of the file's beginning in which a method's header must end.
 const HEADER_BYTES_MAX: u64 = 1 << 20;
+/// Bytes of a file that may be answered for behind the first that are not, unless more are in flight anyway.
+const AHEAD_BYTES: u64 = 64 << 20;
 
 /// Where a method runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -79,7 +84,7 @@ pub struct RunAsk {
 pub struct Ran {
     /// The whole answer.
     pub answer: Answer,
-    /// Bytes of the file.
+    /// Bytes that were asked about: those of the file, for each time that it was gone over, and of each file.
     pub bytes: u64,
     /// Bytes that drives answered for.
     pub bytes_at_drives: u64,
@@ -89,8 +94,8 @@ pub struct Ran {
     pub read_bytes: u64,
     /// Bytes of the arguments that went to drives.
     pub asked_bytes: u64,
-    /// True if the file was written meanwhile, as far as the manager was told: the answer may be of several
-    /// states of it.
+    /// True if the file was written meanwhile, as far as the manager and the drives tell: the answer may be of
+    /// several states of it. Whoever writes it without others, and has not committed, is not seen by all.
     pub changed: bool,
 }
 
@@ -118,6 +123,24 @@ pub enum RunFailure {
     /// The file has no first line that could be its header.
     #[error("its first line, the header, does not end within {HEADER_BYTES_MAX} bytes")]
     Header,
+    /// The file's first line is no text.
+    #[error(
+        "its first line, the header, is not UTF-8: give header=NAME,NAME,... and, as that line is no row, \
+         skip-first=yes"
+    )]
+    HeaderText,
+    /// The file has become shorter than it was.
+    #[error("the file was cut meanwhile: run it again, or on a snapshot")]
+    Cut,
+    /// Hashes of a block of two files differ, but their bytes do not.
+    #[error(
+        "the hashes of the blocks at byte {0} differ, and their bytes do not: a file was written meanwhile, or \
+         a drive's answer is wrong; compare snapshots, or use --at client"
+    )]
+    Hashes(u64),
+    /// A plan is for one run.
+    #[error("it takes several runs, each of which depends on the one before: there is no one plan to show")]
+    SeveralRuns,
     /// The bound on records is too low.
     #[error("records of {0} bytes at most are too short: the bound is at least {RECORD_MAX_LEAST}")]
     RecordMax(u64),
@@ -175,27 +198,46 @@ impl Client {
     }
 
     /// The plan sets of a method on a file that is open, with what either way costs.
-    pub async fn plan_run(&self, name: &Name, ask: &RunAsk) -> Result<Vec<PlannedRun>> {
+    pub async fn plan_run(&self, name: &Name, ask: &RunAsk) -> Result<RunPlan> {
+        if passes::takes_several(ask) {
+            return Err(failed(&name.to_string(), RunFailure::SeveralRuns));
+        }
         let ask = self.with_module(name, ask).await?;
         let file = self.open(name, &OpenOptions::new().read(true)).await?;
         let mut ranges = Vec::new();
+        let mut hindrance = None;
         let cost = if ask.method == parquet::METHOD {
             ranges.extend(parquet::first_ranges(&file, &ask).await?);
             parquet::cost()
         } else {
             ranges.push(0..file.size());
-            cost_of(&*file.program(&file.with_header(&ask).await?).await?)
+            let program = file.program(&file.with_header(&ask).await?).await?;
+            hindrance = program.hindrance();
+            cost_of(&*program)
         };
         let handle = file.handle();
         let view = handle.view();
-        let mut planned = Vec::new();
+        let hindrance = file.hindrance(&view, &ask.method).or(hindrance);
+        let is_at_drives = file.is_at_drives(hindrance, ask.at, cost)?;
+        let mut sets = Vec::new();
         for chunk in ranges.into_iter().flat_map(|range| handle.chunks(Arc::clone(&view), range)) {
             let segment = chunk.segment;
-            let Some(set) = file.planned(&chunk.range, segment, cost)? else { continue };
-            planned.push(PlannedRun { ways: ways_of(&set, cost), set });
+            let Some(set) = file.planned(&view, &chunk.range, segment, cost)? else { continue };
+            sets.push(PlannedRun { ways: ways_of(&set, cost), set });
         }
-        Ok(planned)
+        Ok(RunPlan { sets, is_at_drives, hindrance })
     }
+}
+
+/// How a method would run.
+#[derive(Debug)]
+pub struct RunPlan {
+    /// Its plan sets.
+    pub sets: Vec<PlannedRun>,
+    /// True if drives would be asked.
+    pub is_at_drives: bool,
+    /// The reason for which no drive runs it, if there is one.
+    pub hindrance: Option<&'static str>,
 }
 
 /// A plan set of a method, and what it costs.
@@ -207,12 +249,25 @@ pub struct PlannedRun {
     pub ways: RunWays,
 }
 
+/// What tells of a file's content, as the manager knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct FileState {
+    size: u64,
+    modified_ns: i64,
+    changed_ns: i64,
+    cut_at: Lease,
+    /// True if several clients may write it at once, which the manager hears of later.
+    has_writers: bool,
+}
+
 /// A run as it goes on.
 struct Run<'a> {
     file: &'a File,
     program: Arc<dyn Program>,
     state: Mutex<State<'a>>,
     drives: Drives,
+    /// How far its pieces have been put together.
+    front: Front,
     /// Bytes of a piece at most. No piece is longer than a record may be: so one that is too long lies across
     /// the end of a piece, wherever it is, and is found there.
     piece_max: u32,
@@ -234,6 +289,33 @@ struct Judged {
 impl File {
     /// Runs a method on the file. Bytes that are written meanwhile may be seen or not.
     pub async fn run(&self, ask: &RunAsk) -> Result<Ran> {
+        let before = self.state();
+        let ran = self.pass(ask).await?;
+        Ok(Ran { changed: ran.changed | self.has_changed(before).await?, ..ran })
+    }
+
+    /// What the manager said of the file's content last.
+    fn state(&self) -> FileState {
+        let known = self.known();
+        let view = self.handle().view();
+        FileState {
+            size: known.size(),
+            modified_ns: known.attributes.modified_ns,
+            changed_ns: known.attributes.changed_ns,
+            cut_at: view.cut_at,
+            has_writers: view.has_others(),
+        }
+    }
+
+    /// Asks the manager whether the file has been written since, or may be written by several clients now.
+    async fn has_changed(&self, before: FileState) -> Result<bool> {
+        self.stat().await?;
+        Ok(self.state() != before || before.has_writers)
+    }
+
+    /// Goes over the file once. Whether it changes meanwhile is asked by the caller.
+    async fn pass(&self, ask: &RunAsk) -> Result<Ran> {
+        self.check_reads()?;
         if ask.record_max < RECORD_MAX_LEAST {
             return Err(self.failed(RunFailure::RecordMax(ask.record_max)));
         }
@@ -242,15 +324,17 @@ impl File {
         }
         let ask = &self.with_header(ask).await?.with_name();
         let program = self.program(ask).await?;
-        let before = self.known();
         let size = self.size();
-        let is_at_drives = self.is_at_drives(program.name(), ask.at, cost_of(&*program))?;
+        let view = self.handle().view();
+        let hindrance = self.hindrance(&view, program.name()).or_else(|| program.hindrance());
+        let is_at_drives = self.is_at_drives(hindrance, ask.at, cost_of(&*program))?;
         let running = program.begin();
         let run = Run {
             file: self,
             program: Arc::clone(&program),
             state: Mutex::new(State { running, seams: Seams::new(ask.record_max) }),
             drives: Drives::new(ask, size, is_at_drives),
+            front: Front::new(self.ahead_max()),
             piece_max: piece_max(ask.record_max),
             progress: &ask.progress,
         };
@@ -258,15 +342,14 @@ impl File {
             Order::Any => run.all(size).await?,
             Order::Sequential => run.in_order(size).await?,
         }
-        let after = self.stat().await?;
         let bytes_at_drives = run.drives.answered();
         let answer_bytes = run.drives.answer_bytes();
+        let changed = run.drives.saw_several_states();
         let State { mut running, seams } = run.state.into_inner().expect("no holder panics");
         if let Some(record) = seams.finish(size).map_err(|error| self.failed(error))? {
             running.feed(record.from, &record.bytes).map_err(|error| self.failed(error))?;
         }
         let answer = self.in_format(ask, running.finish().map_err(|error| self.failed(error))?)?;
-        let changed = differs(&before, &after);
         let read_bytes = size.saturating_sub(bytes_at_drives);
         let asked_bytes = run.drives.asked_bytes();
         Ok(Ran { answer, bytes: size, bytes_at_drives, answer_bytes, read_bytes, asked_bytes, changed })
@@ -278,7 +361,8 @@ impl File {
         if !needs_header || ask.arguments.get("header").is_some() {
             return Ok(ask.clone());
         }
-        let arguments = ask.arguments.clone().with("header", self.header().await?);
+        let header = self.header().await?;
+        let arguments = ask.arguments.clone().with("header", header).with("skip-first", "yes");
         Ok(RunAsk { arguments, ..ask.clone() })
     }
 
@@ -305,7 +389,8 @@ impl File {
             let filled = self.read_at(&mut head, 0).await?;
             let line = head[..filled].split(|&byte| byte == b'\n').next().unwrap_or_default();
             if line.len() < filled || bytes == self.size() {
-                return Ok(String::from_utf8_lossy(line).into_owned());
+                let header = String::from_utf8(line.to_vec());
+                return header.map_err(|_| self.failed(RunFailure::HeaderText));
             }
             if read >= HEADER_BYTES_MAX {
                 return Err(self.failed(RunFailure::Header));
@@ -326,46 +411,64 @@ impl File {
         }
     }
 
-    /// Returns true if drives are asked.
-    fn is_at_drives(&self, method: &str, at: RunAt, cost: MethodCost) -> Result<bool> {
-        let view = self.handle().view();
-        let hindrance = if self.is_sealed() {
+    /// The reason for which no drive runs a method of this name on the file.
+    fn hindrance(&self, view: &FileView, method: &str) -> Option<&'static str> {
+        if self.is_sealed() {
             Some("its volume is encrypted, and drives have no key")
-        } else if !drives::may_run(&view, method) && method == WASM {
-            Some("its volume's drives may not run modules (`braid volume set --methods wasm` lets them)")
-        } else if !drives::may_run(&view, method) {
-            Some("its volume's methods are off, or its drives may not run them")
+        } else if !drives::may_run(view, method) && method == WASM {
+            Some(
+                "its volume's drives may not run modules (`braid volume set --methods wasm` lets them), or are of an \
+                 older release, or the manager has not heard of them yet",
+            )
+        } else if !drives::may_run(view, method) {
+            Some(
+                "its volume's methods are off, or its drives are of an older release, or the manager has not \
+                 heard of them yet",
+            )
         } else {
             None
-        };
+        }
+    }
+
+    /// Bytes of the file that may be answered for behind the first that are not.
+    fn ahead_max(&self) -> u64 {
+        let config = self.handle().client.config();
+        let flights = u64::try_from(config.sets_per_request).unwrap_or(u64::MAX);
+        config.set_bytes.saturating_mul(flights).saturating_mul(2).max(AHEAD_BYTES)
+    }
+
+    /// Returns true if drives are asked, unless there is a hindrance.
+    fn is_at_drives(&self, hindrance: Option<&'static str>, at: RunAt, cost: MethodCost) -> Result<bool> {
+        let view = self.handle().view();
         match (at, hindrance) {
             (RunAt::Drives, Some(why)) => Err(self.failed(RunFailure::NotAtDrives(why))),
             (RunAt::Client, _) | (_, Some(_)) => Ok(false),
             (RunAt::Drives, None) => Ok(true),
             (RunAt::Cheapest, None) => {
-                let Some(first) = self.handle().chunks(view, 0..self.size()).next() else { return Ok(false) };
-                let set = self.planned(&first.range, first.segment, cost)?;
+                let first = self.handle().chunks(Arc::clone(&view), 0..self.size()).next();
+                let Some(first) = first else { return Ok(false) };
+                let set = self.planned(&view, &first.range, first.segment, cost)?;
                 Ok(set.is_some_and(|set| ways_of(&set, cost).is_at_drives()))
             }
         }
     }
 
     /// The plan set of a method for a chunk of the file; `None` if too few columns can be used.
-    fn planned(&self, range: &Range<u64>, segment: usize, cost: MethodCost) -> Result<Option<PlanSet>> {
+    fn planned(
+        &self,
+        view: &Arc<FileView>,
+        range: &Range<u64>,
+        segment: usize,
+        cost: MethodCost,
+    ) -> Result<Option<PlanSet>> {
         let permille = cost.answer_permille;
         let compile = |target: &braid_plan::Target<'_>| braid_plan::run(target, range.clone(), 0, permille);
-        let handle = self.handle();
-        handle.compile(&handle.view(), segment, &Learnt::default(), compile)
+        self.handle().compile(view, segment, &Learnt::default(), compile)
     }
 
     fn failed(&self, why: impl Into<RunFailure>) -> Error {
         failed(self.subject(), why)
     }
-}
-
-/// Returns true if a file was written between two looks at it, as far as the manager was told.
-fn differs(before: &StatRow, after: &StatRow) -> bool {
-    after.attributes.modified_ns != before.attributes.modified_ns || after.size() != before.size()
 }
 
 fn failed(file: &str, why: impl Into<RunFailure>) -> Error {
@@ -401,6 +504,7 @@ impl Run<'_> {
         let handle = self.file.handle();
         let flights = handle.client.config().sets_per_request;
         let chunks = handle.chunks(handle.view(), 0..size).map(|chunk| async move {
+            self.front.near(chunk.range.start).await;
             let left = self.drives.ask(self, &chunk).await?;
             for range in left {
                 self.here(range).await?;
@@ -442,15 +546,13 @@ impl Run<'_> {
 
     /// Reads a range of the file, and has the method judge it, from a state on if there is one.
     async fn read_and_judge(&self, range: &Range<u64>, state: Vec<u8>) -> Result<Judged> {
-        let client = &self.file.handle().client;
-        let _permit = client.set_permit_for(range.end - range.start).await;
+        let _permit = self.file.handle().client.judging_permit().await;
         let mut bytes = vec![0; usize::try_from(range.end - range.start).expect("a chunk fits memory")];
         let mut filled = 0;
         while filled < bytes.len() {
             let at = range.start + u64::try_from(filled).expect("a chunk fits memory");
             match self.file.read_at(&mut bytes[filled..], at).await? {
-                // The file was cut meanwhile: what is gone reads as zeros.
-                0 => break,
+                0 => return Err(self.file.failed(RunFailure::Cut)),
                 more => filled += more,
             }
         }
@@ -485,6 +587,7 @@ impl Run<'_> {
     fn take_edge(&self, edge: Edge) -> Result<()> {
         let mut state = self.state.lock().expect("no holder panics");
         let records = state.seams.add(edge).map_err(|error| self.file.failed(error))?;
+        self.front.reach(state.seams.reached());
         for record in records {
             if self.program.order() == Order::Sequential {
                 return Err(self.file.failed(MethodError::Incomplete));

@@ -5,16 +5,17 @@ use std::sync::Arc;
 
 use braid_layout::{ClientId, TokenId};
 use braid_meta::tokens::access::Access;
-use braid_wire::frame::WIRE_VERSION;
+use braid_wire::frame::WIRE_VERSION_OLDEST;
 
 tokio::task_local! {
     static ASKER: (ClientId, TokenId, Option<Arc<Access>>);
     static VERSION: u16;
 }
 
-/// The newest wire version that the sender of this task's request speaks; this build's, if it has none.
+/// The newest wire version that the sender of this task's request speaks; the oldest that any peer speaks, if
+/// that is not known.
 pub(crate) fn asker_version() -> u16 {
-    VERSION.try_with(|version| *version).unwrap_or(WIRE_VERSION)
+    VERSION.try_with(|version| *version).unwrap_or(WIRE_VERSION_OLDEST)
 }
 
 /// Does the work of a request of a peer that speaks this wire version.
@@ -45,4 +46,21 @@ pub(crate) async fn asked_by<T>(
     work: impl Future<Output = T>,
 ) -> T {
     ASKER.scope((asker, token, access), work).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_version_that_is_not_known_is_the_oldest() {
+        assert_eq!(asker_version(), WIRE_VERSION_OLDEST);
+        assert_eq!(asked_in(7, async { asker_version() }).await, 7);
+        let elsewhere = asked_in(7, async { tokio::spawn(async { asker_version() }).await });
+        assert_eq!(
+            elsewhere.await.expect("it ends"),
+            WIRE_VERSION_OLDEST,
+            "a task that does not take it along"
+        );
+    }
 }

@@ -110,7 +110,7 @@ impl Running for Sha256 {
     fn absorb(&mut self, partial: &[u8]) -> Result<(), MethodError> {
         let mut input = Input(partial);
         let taken = input.number()?;
-        if taken < self.taken {
+        if taken < self.taken || taken > self.size {
             return Err(MethodError::Partial);
         }
         for word in &mut self.state {

@@ -9,7 +9,7 @@ use crate::answer::{Answer, Found};
 use crate::arguments::{Arguments, ArgumentsError, wrong};
 use crate::codec::{Input, Output};
 use crate::count::records_of;
-use crate::grep::Kept;
+use crate::grep::{ANSWER_BYTES_MAX, Kept};
 use crate::modules::{Block, End, Engine, EngineError, Kind, Module, Task, hash_of};
 use crate::program::{MethodError, Program, Running};
 use crate::records::{Records, wide};
@@ -91,7 +91,7 @@ impl Program for Code {
     fn begin(&self) -> Box<dyn Running + '_> {
         Box::new(Judging {
             of: self,
-            kept: Kept::default(),
+            kept: Kept::within(ANSWER_BYTES_MAX),
             state: Vec::new(),
             partials: Vec::new(),
             blocks: Vec::new(),

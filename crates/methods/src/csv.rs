@@ -3,16 +3,23 @@
 //! A row is a line. Fields in quotes may hold delimiters and doubled quotes, but no line feed: a line with an
 //! odd number of quotes is refused, as only who reads the file from its beginning could tell what it is.
 
+use std::collections::BTreeMap;
+
 use memchr::memchr_iter;
 
 use crate::answer::{Answer, Found};
 use crate::arguments::{Arguments, ArgumentsError, wrong};
 use crate::codec::{Input, Output};
 use crate::condition::{Comparison, Operator};
-use crate::grep::Kept;
+use crate::grep::{ANSWER_BYTES_MAX, Kept};
 use crate::histogram::delimiter_of;
 use crate::program::{MethodError, Program, Running};
 use crate::records::{Records, lines, wide};
+
+/// Columns that are asked for, at most: a row that lacks them has a delimiter for each.
+const COLUMNS_MAX: usize = 1000;
+/// Names of columns that an error lists.
+const SHOWN_MAX: usize = 50;
 
 /// The method.
 #[derive(Debug)]
@@ -24,6 +31,8 @@ pub(crate) struct Csv {
     conditions: Vec<Condition>,
     /// Header of the answer.
     header: Vec<u8>,
+    /// True if the file's first line is its header, and no row.
+    skips_first: bool,
 }
 
 /// A comparison of a field with a value.
@@ -42,7 +51,7 @@ struct Selecting<'a> {
 
 impl Csv {
     pub(crate) fn parse(arguments: &Arguments, _size: u64) -> Result<Box<dyn Program>, ArgumentsError> {
-        arguments.check("csv", &["columns", "where", "delimiter", "header", "format"])?;
+        arguments.check("csv", &["columns", "where", "delimiter", "header", "skip-first", "format"])?;
         let delimiter = delimiter_of(arguments)?;
         if let Some(format) = arguments.get("format").filter(|format| !matches!(*format, "csv" | "arrow")) {
             return Err(wrong("format", format, "give csv or arrow"));
@@ -52,16 +61,22 @@ impl Csv {
         let fields = fields(header, delimiter);
         let names: Vec<String> =
             fields.iter().map(|field| String::from_utf8_lossy(&unquoted(field)).into_owned()).collect();
+        let mut numbers = BTreeMap::new();
+        for (number, name) in names.iter().enumerate() {
+            numbers.entry(name.as_str()).or_insert(number);
+        }
         let number = |argument: &'static str, name: &str| {
-            let known = names.iter().position(|known| known == name.trim());
-            known.ok_or_else(|| {
-                wrong(argument, name, format!("the file has no such column; it has: {}", names.join(", ")))
+            numbers.get(name.trim()).copied().ok_or_else(|| {
+                let shown = names[..names.len().min(SHOWN_MAX)].join(", ");
+                let more = if names.len() > SHOWN_MAX { ", and more" } else { "" };
+                wrong(argument, name, format!("the file has no such column; it has: {shown}{more}"))
             })
         };
         let columns: Vec<usize> = match arguments.get("columns") {
             None => (0..fields.len()).collect(),
             Some(named) => named.split(',').map(|name| number("columns", name)).collect::<Result<_, _>>()?,
         };
+        check_columns(&columns, arguments.get("columns").unwrap_or_default())?;
         let conditions = match arguments.get("where") {
             None => Vec::new(),
             Some(text) => {
@@ -70,8 +85,24 @@ impl Csv {
             }
         };
         let header = projected(&fields, &columns, delimiter);
-        Ok(Box::new(Csv { delimiter, columns, conditions, header }))
+        let skips_first = arguments.flag("skip-first")?;
+        Ok(Box::new(Csv { delimiter, columns, conditions, header, skips_first }))
     }
+}
+
+/// Refuses columns that are too many, or named twice: a row of the answer is to be no longer than the file's.
+fn check_columns(columns: &[usize], named: &str) -> Result<(), ArgumentsError> {
+    if columns.len() > COLUMNS_MAX {
+        let begin: String = named.chars().take(40).collect();
+        let why = format!("{} columns are asked for: name at most {COLUMNS_MAX}", columns.len());
+        return Err(wrong("columns", &begin, why));
+    }
+    let mut sorted = columns.to_vec();
+    sorted.sort_unstable();
+    if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Err(wrong("columns", named, "a column is named twice"));
+    }
+    Ok(())
 }
 
 /// The fields of a line, as they are written.
@@ -145,7 +176,11 @@ impl Program for Csv {
     }
 
     fn begin(&self) -> Box<dyn Running + '_> {
-        Box::new(Selecting { csv: self, kept: Kept::default() })
+        self.begin_within(ANSWER_BYTES_MAX)
+    }
+
+    fn begin_within(&self, bytes_max: u64) -> Box<dyn Running + '_> {
+        Box::new(Selecting { csv: self, kept: Kept::within(bytes_max) })
     }
 }
 
@@ -157,8 +192,7 @@ impl Running for Selecting<'_> {
                 return Err(MethodError::Quotes { offset });
             }
             let bytes = line.bytes.strip_suffix(b"\r").unwrap_or(line.bytes);
-            // The first line of the file is the header.
-            if offset == 0 || bytes.is_empty() {
+            if offset == 0 && self.csv.skips_first || bytes.is_empty() {
                 continue;
             }
             let fields = fields(bytes, self.csv.delimiter);

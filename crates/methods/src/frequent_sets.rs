@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::answer::{Answer, ItemSet};
+use crate::apriori::SET_ITEMS_MAX;
 use crate::arguments::{Arguments, ArgumentsError, wrong};
 use crate::codec::{Input, Output};
 use crate::program::{MethodError, Program, Running};
@@ -14,10 +15,12 @@ use crate::records::{Records, lines, wide};
 
 /// Different items, or sets, at most.
 const SETS_MAX: u64 = 1 << 20;
-/// Items of one set at most.
-const ITEMS_MAX: usize = 16;
 /// Items below this are counted in a table.
 const TABLE_ITEMS: u32 = 65_536;
+/// Candidates times bytes of lines that a drive judges between two looks at the clock.
+const STEP_WORK: usize = 64 << 20;
+/// Bytes of lines that a drive judges between two looks at the clock, at least.
+const STEP_BYTES_LEAST: usize = 1024;
 
 /// The method.
 #[derive(Debug)]
@@ -35,6 +38,8 @@ struct Counting<'a> {
     counts: Vec<u64>,
     /// Counts of other items.
     others: BTreeMap<u32, u64>,
+    /// Number of different items that were seen.
+    different: u64,
     lines: u64,
     bad_lines: u64,
 }
@@ -47,7 +52,8 @@ impl FrequentSets {
         for set in text.split(';').filter(|set| !set.trim().is_empty()) {
             let items: Option<Vec<u32>> = set.split_whitespace().map(|item| item.parse().ok()).collect();
             let why = "give sets of whole numbers in rising order, as in '1 2;1 3'";
-            let items = items.filter(|items| items.len() <= ITEMS_MAX && items.is_sorted_by(|a, b| a < b));
+            let items =
+                items.filter(|items| items.len() <= SET_ITEMS_MAX && items.is_sorted_by(|a, b| a < b));
             candidates.push(items.ok_or_else(|| wrong("candidates", set, why))?);
         }
         candidates.sort_unstable();
@@ -80,13 +86,14 @@ impl Counting<'_> {
     fn add(&mut self, item: u32, count: u64) -> Result<(), MethodError> {
         let slot = match usize::try_from(item).ok().and_then(|item| self.counts.get_mut(item)) {
             Some(slot) => slot,
-            None => {
-                if wide(self.others.len()) >= self.method.limit {
-                    return Err(MethodError::TooLarge { max: self.method.limit, of: "different items" });
-                }
-                self.others.entry(item).or_default()
-            }
+            None => self.others.entry(item).or_default(),
         };
+        if *slot == 0 && count > 0 && self.method.candidates.is_empty() {
+            self.different += 1;
+            if self.different > self.method.limit {
+                return Err(MethodError::TooLarge { max: self.method.limit, of: "different items" });
+            }
+        }
         *slot = slot.saturating_add(count);
         Ok(())
     }
@@ -145,7 +152,12 @@ impl Program for FrequentSets {
             sets => sets,
         };
         let counts = vec![0; sets];
-        Box::new(Counting { method: self, counts, others: BTreeMap::new(), lines: 0, bad_lines: 0 })
+        let others = BTreeMap::new();
+        Box::new(Counting { method: self, counts, others, different: 0, lines: 0, bad_lines: 0 })
+    }
+
+    fn step_bytes(&self) -> usize {
+        (STEP_WORK / self.candidates.len().max(1)).max(STEP_BYTES_LEAST)
     }
 }
 

@@ -33,14 +33,14 @@ mod seams;
 mod tree;
 
 pub use answer::{Answer, Bin, Found, ItemSet};
-pub use apriori::candidates;
+pub use apriori::{SET_ITEMS_MAX, candidates};
 pub use arguments::{Argument, Arguments, ArgumentsError};
 pub use code::{WASM, module_named, parse_code};
 pub use condition::{Comparison, Operator};
 pub use modules::{
     Block, End, Engine, EngineError, Kind as ModuleKind, MODULE_BYTES_MAX, Module, Task, hash_of, name_of,
 };
-pub use piece::run_piece;
+pub use piece::{run_piece, run_piece_in_steps};
 pub use program::{METHODS, Method, MethodError, Order, Parse, Program, Running, find, parse};
 pub use records::{RECORD_BYTES_MAX, Records, Split};
 pub use seams::{Edge, Record, Seams, SeamsError};

@@ -28,7 +28,8 @@ pub struct Method {
     pub answer_permille: u64,
     /// Time of a processor for each byte, in picoseconds, as a guess for those who plan.
     pub byte_ps: u64,
-    /// True if it needs the file's first line, as the argument `header`.
+    /// True if it needs the names of the file's columns, as the argument `header`. If they are the file's
+    /// first line, the argument `skip-first` is yes.
     pub needs_header: bool,
     /// Memory that it takes beside the piece, for each request.
     pub memory_bytes: u32,
@@ -64,7 +65,8 @@ pub const METHODS: &[Method] = &[
     Method {
         name: "csv",
         about: "columns of the rows for which a condition holds, as CSV",
-        arguments: "columns=NAME,... where='NAME<VALUE and ...' delimiter=CHARACTER format=csv|arrow header=LINE",
+        arguments: "columns=NAME,... where='NAME<VALUE and ...' delimiter=CHARACTER format=csv|arrow header=LINE \
+                    skip-first=yes|no",
         answer_permille: 50,
         byte_ps: 2_500,
         needs_header: true,
@@ -154,6 +156,20 @@ pub trait Program: fmt::Debug + Send + Sync {
     }
     /// Begins an answer that has seen nothing.
     fn begin(&self) -> Box<dyn Running + '_>;
+    /// Begins an answer for one piece, which fails once its partial answer has more than about this many
+    /// bytes.
+    fn begin_within(&self, _bytes_max: u64) -> Box<dyn Running + '_> {
+        self.begin()
+    }
+    /// The reason for which no drive runs it with these arguments.
+    fn hindrance(&self) -> Option<&'static str> {
+        None
+    }
+    /// Bytes that a drive judges between two looks at the clock, at most. A drive leaves out a piece with a
+    /// longer record.
+    fn step_bytes(&self) -> usize {
+        usize::MAX
+    }
 }
 
 /// A method's answer as it comes about.

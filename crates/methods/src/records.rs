@@ -41,7 +41,8 @@ impl Records {
             Records::Fixed(bytes) => {
                 let bytes = u64::from(bytes.max(1));
                 let length = u64::try_from(piece.len()).unwrap_or(u64::MAX);
-                let head = offset.next_multiple_of(bytes) - offset;
+                let Some(first) = offset.checked_next_multiple_of(bytes) else { return open };
+                let head = first - offset;
                 if head > length {
                     return open;
                 }

@@ -2,7 +2,8 @@
 //! How: random content, cuts and orders; each piece's partial answer and ends are taken as a client does it.
 
 use braid_methods::{
-    Answer, Argument, Arguments, ArgumentsError, MethodError, Seams, SeamsError, parse, run_piece,
+    Answer, Argument, Arguments, ArgumentsError, METHODS, MethodError, Seams, SeamsError, parse, run_piece,
+    run_piece_in_steps,
 };
 use proptest::prelude::*;
 
@@ -32,7 +33,13 @@ fn in_pieces(method: &str, text: &str, content: &[u8], cuts: &[usize], turns: &[
     for (_, piece) in pieces {
         let mut running = program.begin();
         let bytes = &content[piece[0]..piece[1]];
-        let edge = run_piece(&*program, &mut *running, piece[0] as u64, bytes).expect("it can be judged");
+        // As drives do it; and as the client does it if a drive leaves the piece out.
+        let from = piece[0] as u64;
+        let stepped = run_piece_in_steps(&*program, &mut *running, from, bytes, &mut || true);
+        let edge = stepped.expect("it can be judged").unwrap_or_else(|| {
+            running = program.begin();
+            run_piece(&*program, &mut *running, from, bytes).expect("it can be judged")
+        });
         whole.absorb(&running.partial()).expect("its own partial answer");
         for record in seams.add(edge).expect("the pieces fit") {
             whole.feed(record.from, &record.bytes).expect("it can be judged");
@@ -59,6 +66,7 @@ const ASKED: &[&str] = &[
     "tree blocks=4",
     "frequent-sets",
     "frequent-sets candidates=1~2;2~3;1~2~3",
+    "csv header=x,y columns=y where=x>1 skip-first=yes",
     "csv header=x,y columns=y where=x>1",
 ];
 
@@ -101,10 +109,14 @@ fn answers_are_those_of_a_plain_look() {
     let whole = |method: &str, text: &str| in_pieces(method, text, content, &[5, 11], &[]);
     assert_eq!(whole("count", ""), Answer::Count { records: 4, bytes: 22 });
     assert_eq!(whole("grep", "pattern=ab count=yes"), Answer::Count { records: 2, bytes: 10 });
-    let rows = whole("csv", "header=x,y columns=y,x where=x>=2");
+    let rows = whole("csv", "header=x,y columns=y,x where=x>=2 skip-first=yes");
     assert_eq!(rows, Answer::Rows(b"y,x\n\"c,d\",2\nab,3\n".to_vec()));
-    let rows = whole("csv", "header=x,y columns=x where=y=c,d");
+    let rows = whole("csv", "header=x,y columns=x where=y=c,d skip-first=yes");
     assert_eq!(rows, Answer::Rows(b"x\n2\n".to_vec()));
+    let rows = whole("csv", "header=number,text columns=number where=text=ab");
+    assert_eq!(rows, Answer::Rows(b"number\n1\n3\n".to_vec()));
+    let rows = whole("csv", "header=number,text columns=number where=text=y");
+    assert_eq!(rows, Answer::Rows(b"number\nx\n".to_vec()), "the first line is a row");
     let Answer::Digest { digest, .. } = whole("checksum", "") else { panic!("no digest") };
     assert_eq!(digest, *blake3::hash(content).as_bytes());
     let Answer::Histogram { bins, without, .. } = whole("histogram", "of=field field=1 from=1 to=4 bins=3")
@@ -126,6 +138,14 @@ fn bad_arguments_are_named() {
     assert!(matches!(refused("count", "records=1 records=2"), ArgumentsError::Twice { .. }));
     assert!(matches!(refused("csv", "header=x,y columns=z"), ArgumentsError::Value { name: "columns", .. }));
     assert!(matches!(refused("frequent-sets", "candidates=2~1"), ArgumentsError::Value { .. }));
+    let twice = refused("csv", "header=x,y columns=x,y,x").to_string();
+    assert!(twice.contains("named twice"), "{twice}");
+    let wide: Vec<String> = (0..1001).map(|number| format!("c{number}")).collect();
+    let many = refused("csv", &format!("header={}", wide.join(","))).to_string();
+    assert!(many.contains("at most 1000"), "{many}");
+    assert!(parse("csv", &arguments(&format!("header={} columns=c1000", wide.join(","))), 0).is_ok());
+    let pattern = refused("grep", &format!("pattern={}", "a".repeat(9000))).to_string();
+    assert!(pattern.contains("at most 8192 bytes"), "{pattern}");
     let long = format!("pattern={}", "a".repeat(300 << 10));
     assert!(matches!(refused("grep", &long), ArgumentsError::TooLong { .. }));
 }
@@ -138,4 +158,82 @@ fn a_line_break_in_quotes_and_a_record_without_end_are_refused_by_their_places()
     let mut seams = Seams::new(3);
     let edge = run_piece(&*program, &mut *running, 0, b"\nabcd").expect("it can be judged");
     assert_eq!(seams.add(edge), Err(SeamsError::TooLong { from: 1, max: 3 }));
+}
+
+#[test]
+fn a_drive_gives_a_piece_up_between_steps_and_before_a_line_that_is_too_long() {
+    let program = parse("grep", &arguments("pattern=a{200,1000}b"), 1 << 30).expect("good arguments");
+    let lines = b"aaaaaaa\n".repeat(16 << 10);
+    let steps = |content: &[u8], most: usize| {
+        let mut looks = 0;
+        let mut goes_on = || {
+            looks += 1;
+            looks <= most
+        };
+        let judged = run_piece_in_steps(&*program, &mut *program.begin(), 0, content, &mut goes_on);
+        (judged.expect("it can be judged").is_some(), looks)
+    };
+    let (is_done, looks) = steps(&lines, usize::MAX);
+    assert!(is_done && looks >= 4, "{looks} looks at the clock");
+    assert_eq!(steps(&lines, 2), (false, 3));
+    let long = [b"\n", &vec![b'a'; 100 << 10][..], b"\nb\n"].concat();
+    assert!(!steps(&long, usize::MAX).0, "time for a line is in proportion to its length");
+    assert_eq!(program.hindrance(), None);
+    let large = parse("grep", &arguments("pattern=\\w{20}"), 1 << 30).expect("the client runs it");
+    assert!(large.hindrance().is_some(), "it has more than 256 KiB");
+    let candidates: Vec<String> = (1..5000).map(|item| format!("0~{item}")).collect();
+    let sets = arguments(&format!("candidates={}", candidates.join(";")));
+    let sets = parse("frequent-sets", &sets, 1 << 30).expect("good arguments");
+    assert!(sets.step_bytes() < 16 << 10, "{}", sets.step_bytes());
+}
+
+#[test]
+fn a_bounded_answer_fails_before_it_is_large() {
+    let header: Vec<String> = (0..1000).map(|number| format!("c{number}")).collect();
+    for (method, text) in [("csv", format!("header={}", header.join(","))), ("grep", "pattern=.".to_owned())]
+    {
+        let program = parse(method, &arguments(&text), 1 << 30).expect("good arguments");
+        let lines = b"a\n".repeat(64 << 10);
+        assert_eq!(program.begin().feed(2, &lines), Ok(()), "{method}");
+        let refused = program.begin_within(100_000).feed(2, &lines);
+        assert!(matches!(refused, Err(MethodError::TooLarge { max: 100_000, .. })), "{method}: {refused:?}");
+    }
+}
+
+#[test]
+fn different_items_are_bounded_wherever_they_are_counted() {
+    let program = parse("frequent-sets", &arguments("limit=3"), 100).expect("good arguments");
+    let refused = Err(MethodError::TooLarge { max: 3, of: "different items" });
+    let fed = |lines: &[u8]| program.begin().feed(0, lines);
+    assert_eq!(fed(b"1 2 3\n3 2 1\n"), Ok(()));
+    assert_eq!(fed(b"1 2 3\n4\n"), refused, "below 65,536");
+    assert_eq!(fed(b"100001 100002 100003\n100001\n"), Ok(()), "one that is known is not refused");
+    assert_eq!(fed(b"1 100002 100003\n100001\n"), refused);
+}
+
+#[test]
+fn pieces_at_the_end_of_all_offsets_are_judged_or_refused() {
+    for method in METHODS {
+        for text in ["", "records=1000", "pattern=a", "header=x", "algorithm=sha256"] {
+            let Ok(program) = parse(method.name, &arguments(text), u64::MAX) else { continue };
+            for from in [u64::MAX - 5000, u64::MAX - 4096] {
+                let mut running = program.begin();
+                let piece = b"ab\n\xff".repeat(1024);
+                drop(run_piece_in_steps(&*program, &mut *running, from, &piece, &mut || true));
+                drop(running.partial());
+            }
+        }
+    }
+}
+
+#[test]
+fn bytes_that_are_no_text_are_judged_as_bytes() {
+    let content = b"x\xff,1\n\xfe\xff,2\na,\xff3\n";
+    let whole = |method: &str, text: &str| in_pieces(method, text, content, &[5, 11], &[]);
+    assert_eq!(whole("csv", "header=x,y columns=x where=y=2"), Answer::Rows(b"x\n\xfe\xff\n".to_vec()));
+    let Answer::Histogram { bins, without, .. } = whole("histogram", "of=field field=2 from=1 to=4 bins=3")
+    else {
+        panic!("no histogram")
+    };
+    assert_eq!((bins.iter().map(|bin| bin.count).collect::<Vec<_>>(), without), (vec![1, 1, 0], 1));
 }

@@ -1,6 +1,7 @@
 """Questions about a file's records."""
 
 import asyncio
+import errno
 
 import pytest
 
@@ -68,3 +69,17 @@ def test_an_event_loop_asks_too(cluster, client, place):
         return await braidfs.AsyncClient(cluster).run("count", name)
 
     assert asyncio.run(count()).facts["records"] == 2
+
+
+def test_a_scan_of_a_file_that_is_written_meanwhile_says_so(cluster, client, place, monkeypatch):
+    pytest.importorskip("pyarrow")
+    from braidfs.filesystem import BraidFileSystem
+
+    client.write_bytes(f"{place}/t.csv", b"id\n1\n")
+    fs = BraidFileSystem(cluster)
+    run = braidfs.Client.run
+    changed = lambda self, *args, **more: run(self, *args, **more)._replace(changed=True)  # noqa: E731
+    monkeypatch.setattr(braidfs.Client, "run", changed)
+    with pytest.raises(OSError, match="written meanwhile") as raised:
+        fs.scan(f"{place}/t.csv")
+    assert raised.value.errno == errno.ESTALE

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use braid_client::{
     Answer, Argument, Arguments, Client, ItemSet, METHODS, METHODS_OF_RUNS, MethodOfRuns, Name, PlannedRun,
-    Ran, RunAsk, RunAt, WASM, arrow_to_csv,
+    Ran, RunAsk, RunAt, RunPlan, WASM, arrow_to_csv,
 };
 use serde::Serialize;
 
@@ -34,8 +34,10 @@ struct MethodFacts {
 /// The plan of a run in `--json`.
 #[derive(Debug, Serialize)]
 struct ExplainFacts {
-    /// `drives` or `client`.
-    cheapest: &'static str,
+    /// Where it would run: `drives` or `client`.
+    runs_at: &'static str,
+    /// The reason for which no drive runs it, if there is one.
+    hindrance: Option<&'static str>,
     drives: WayFacts,
     client: WayFacts,
     text: String,
@@ -189,24 +191,25 @@ fn list(report: Report) -> Result<(), Failure> {
     })
 }
 
-fn explain(planned: &[PlannedRun], report: Report) -> Result<(), Failure> {
-    let sum = |of: fn(&PlannedRun) -> u64| planned.iter().map(of).sum::<u64>();
+fn explain(plan: &RunPlan, report: Report) -> Result<(), Failure> {
+    let sum = |of: fn(&PlannedRun) -> u64| plan.sets.iter().map(of).sum::<u64>();
     let way = |moved_bytes, time_ns: u64| WayFacts { moved_bytes, time_us: time_ns / 1000 };
     let drives = way(sum(|of| of.ways.drives.moved_bytes), sum(|of| of.ways.drives.time_ns));
     let client = way(sum(|of| of.ways.client.moved_bytes), sum(|of| of.ways.client.time_ns));
-    let is_at_drives = planned.first().is_some_and(|first| first.ways.is_at_drives());
-    let cheapest = if is_at_drives { "drives" } else { "client" };
-    let sets: Vec<String> = planned.iter().map(|of| of.set.to_string()).collect();
-    let facts = ExplainFacts { cheapest, drives, client, text: sets.join("\n") };
+    let runs_at = if plan.is_at_drives { "drives" } else { "client" };
+    let sets: Vec<String> = plan.sets.iter().map(|of| of.set.to_string()).collect();
+    let hindrance = plan.hindrance;
+    let facts = ExplainFacts { runs_at, hindrance, drives, client, text: sets.join("\n") };
     report.facts(&facts, |facts| {
         let show =
             |way: &WayFacts| format!("{} moved, about {} us", size::show(way.moved_bytes), way.time_us);
+        let why = facts.hindrance.map(|why| format!(": {why}")).unwrap_or_default();
         format!(
-            "{}\nat the drives: {}\nat the client: {}\ncheapest: at the {}\n",
+            "{}\nat the drives: {}\nat the client: {}\nit runs at the {}{why}\n",
             facts.text,
             show(&facts.drives),
             show(&facts.client),
-            facts.cheapest
+            facts.runs_at
         )
     })
 }

@@ -6,10 +6,10 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use braid_layout::{Column, DriveId, Role, Stripe};
+use braid_layout::{Column, DriveId, Role, Stripe, Version};
 use braid_methods::{Edge, Module, WASM};
 use braid_plan::{Op, Plan};
 use braid_wire::capability::Rights;
@@ -40,6 +40,8 @@ pub(super) struct Drives {
     answered: AtomicU64,
     answer_bytes: AtomicU64,
     asked_bytes: AtomicU64,
+    /// True if pieces of one unit were of different versions.
+    several_states: AtomicBool,
 }
 
 /// A piece of a file in one unit.
@@ -93,6 +95,7 @@ impl Drives {
             answered: AtomicU64::new(0),
             answer_bytes: AtomicU64::new(0),
             asked_bytes: AtomicU64::new(0),
+            several_states: AtomicBool::new(false),
         }
     }
 
@@ -116,6 +119,11 @@ impl Drives {
         self.is_asked && !self.deaf.lock().expect("no holder panics").contains(&drive)
     }
 
+    /// Returns true if some unit was written between two looks at it.
+    pub(super) fn saw_several_states(&self) -> bool {
+        self.several_states.load(Ordering::Relaxed)
+    }
+
     /// Has all drives answer for their pieces of a chunk. Returns the ranges that are left to the client.
     pub(super) async fn ask(&self, run: &Run<'_>, chunk: &SegmentChunk) -> Result<Vec<Range<u64>>> {
         let view = run.file.handle().view();
@@ -133,14 +141,20 @@ impl Drives {
     }
 
     /// The pieces of a chunk, by column, that drives are asked for.
-    fn columns(&self, run: &Run<'_>, view: &FileView, chunk: &SegmentChunk) -> Vec<(Column, Vec<Piece>)> {
+    fn columns(
+        &self,
+        run: &Run<'_>,
+        view: &Arc<FileView>,
+        chunk: &SegmentChunk,
+    ) -> Vec<(Column, Vec<Piece>)> {
         // After a change of the layout the chunk may not lie in this segment any more: then it is read.
         let segment = view.layout.segments().get(chunk.segment);
         let fits = segment.is_some_and(|own| own.start <= chunk.range.start && chunk.range.end <= own.end);
         if !self.is_asked || !fits {
             return Vec::new();
         }
-        let Ok(Some(set)) = run.file.planned(&chunk.range, chunk.segment, cost_of(&*run.program)) else {
+        let Ok(Some(set)) = run.file.planned(view, &chunk.range, chunk.segment, cost_of(&*run.program))
+        else {
             return Vec::new();
         };
         debug_assert!(braid_plan::verify(&set, &view.layout.segments()[chunk.segment]).is_ok());
@@ -160,6 +174,7 @@ impl Drives {
         pieces: Vec<Piece>,
     ) -> Result<Vec<Range<u64>>> {
         let mut left = Vec::new();
+        let mut last = None;
         let mut rest = pieces.as_slice();
         while !rest.is_empty() {
             let now = &rest[..rest.len().min(RUN_PIECES_MAX)];
@@ -167,6 +182,11 @@ impl Drives {
                 left.extend(rest.iter().map(Piece::range));
                 break;
             };
+            for (piece, ran) in now.iter().zip(&reply.pieces).filter(|(_, ran)| ran.answered) {
+                if is_other_version(&mut last, piece.stripe, ran.version) {
+                    self.several_states.store(true, Ordering::Relaxed);
+                }
+            }
             let mut is_any = false;
             for (piece, edge) in now.iter().zip(edges_of(now, &reply)) {
                 match edge {
@@ -335,6 +355,12 @@ fn edges_of(pieces: &[Piece], reply: &RunReply) -> Vec<Option<Edge>> {
     vec![None; edges.len()]
 }
 
+/// Returns true if the piece before was of this unit, and of another version.
+fn is_other_version(last: &mut Option<(Stripe, Version)>, stripe: Stripe, version: Version) -> bool {
+    let before = last.replace((stripe, version));
+    before.is_some_and(|before| before.0 == stripe && before.1 != version)
+}
+
 /// The pieces on which a plan has a method run, each of at most `piece_max` bytes.
 pub(super) fn pieces_of(view: &FileView, segment: usize, plan: &Plan, piece_max: u32) -> Vec<Piece> {
     let layout = &view.layout.segments()[segment];
@@ -387,6 +413,16 @@ fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_unit_that_was_written_between_two_of_its_pieces_is_noticed() {
+        let newer = Version { n: 1, ..Version::ZERO };
+        let mut last = None;
+        assert!(!is_other_version(&mut last, Stripe(1), Version::ZERO));
+        assert!(!is_other_version(&mut last, Stripe(2), newer), "another unit");
+        assert!(!is_other_version(&mut last, Stripe(2), newer));
+        assert!(is_other_version(&mut last, Stripe(2), Version::ZERO));
+    }
 
     #[test]
     fn what_no_drive_answers_for_is_left_once_in_order_and_joined() {

@@ -26,7 +26,7 @@ use crate::error::Result;
 use crate::file::File;
 use crate::methods::drives::Drives;
 use crate::methods::parquet::asking::Judged;
-use crate::methods::{Ran, RunAsk, RunFailure, differs};
+use crate::methods::{Ran, RunAsk, RunFailure};
 
 /// Name of the method.
 pub(super) const METHOD: &str = "parquet";
@@ -76,14 +76,12 @@ pub(super) fn cost() -> MethodCost {
 
 /// Runs the method on a file.
 pub(super) async fn run(file: &File, ask: &RunAsk) -> Result<Ran> {
-    let before = file.known();
     let reading = Reading::open(file, ask).await?;
     let table = Arc::clone(&reading.table);
     let answer = Answer::new(&table).map_err(|why| reading.failed(why))?;
     let state = Mutex::new(State { answer, waiting: BTreeMap::new(), next: 0 });
     let groups = (0..table.groups()).map(|group| reading.add_group(&state, group, &ask.progress));
     concurrent::windowed(FLIGHTS, groups).await?;
-    let after = file.stat().await?;
     let state = state.into_inner().expect("no holder panics");
     let answer = state.answer.finish().map_err(|why| reading.failed(why))?;
     Ok(Ran {
@@ -93,7 +91,7 @@ pub(super) async fn run(file: &File, ask: &RunAsk) -> Result<Ran> {
         answer_bytes: reading.drives.answer_bytes(),
         read_bytes: reading.read.load(Ordering::Relaxed),
         asked_bytes: reading.drives.asked_bytes(),
-        changed: differs(&before, &after),
+        changed: false,
     })
 }
 
@@ -122,7 +120,8 @@ impl<'a> Reading<'a> {
     async fn open(file: &'a File, ask: &RunAsk) -> Result<Reading<'a>> {
         let checked = ask.arguments.check_among(METHOD, &["columns", "where"], TAKES);
         checked.map_err(|why| file.failed(why))?;
-        let is_at_drives = file.is_at_drives(METHOD, ask.at, cost())?;
+        let is_at_drives =
+            file.is_at_drives(file.hindrance(&file.handle().view(), METHOD), ask.at, cost())?;
         let pages = RunAsk::new(PAGES.name, Arguments::default());
         let drives = Drives::new(&pages, file.size(), is_at_drives);
         let failed = |why: TableError| file.failed(failure(why));

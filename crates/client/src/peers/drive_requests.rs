@@ -92,6 +92,8 @@ struct Asked<'a> {
     grant: &'a Grant,
     limit: InFlightLimit<'a>,
     spans: &'a Spans,
+    /// True if a method is to run.
+    is_method: bool,
 }
 
 /// Sends all of `items` to a drive. Returns one outcome per item, in the same order. A refusal that also
@@ -116,7 +118,8 @@ pub(crate) async fn request_all(
         Ok(outcomes) => return outcomes,
         Err(items) => items,
     };
-    let asked = Asked { drives, drive, addresses, grant, limit, spans };
+    let is_method = items.iter().any(|item| matches!(item.request, DriveRequest::Run(_)));
+    let asked = Asked { drives, drive, addresses, grant, limit, spans, is_method };
     let mut outcomes: Vec<Option<RequestOutcome>> = Vec::new();
     outcomes.resize_with(items.len(), || None);
     let mut first: Vec<(usize, Item<'_>)> = items.into_iter().enumerate().collect();
@@ -201,6 +204,9 @@ impl Asked<'_> {
                         if is_alone {
                             final_failure = Some(Failure::Idle);
                         }
+                    }
+                    End::Broken(error) if is_late_method(self.is_method, &error) => {
+                        final_failure = Some(Failure::Lost(error.to_string()));
                     }
                     End::Broken(error) => {
                         why = error.to_string();
@@ -427,6 +433,12 @@ impl<'b> Flight<'_, 'b> {
     }
 }
 
+/// Returns true if a method did not end in time. Methods have their turns after reads: this says nothing about
+/// the drive's other answers.
+fn is_late_method(is_method: bool, error: &TransportError) -> bool {
+    is_method && matches!(error, TransportError::Timeout { .. })
+}
+
 fn length(item: &Item<'_>) -> u64 {
     u64::try_from(item.weight()).unwrap_or(u64::MAX)
 }
@@ -506,6 +518,14 @@ fn kibibytes(bytes: usize, limit: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_drive_whose_method_is_late_is_not_away() {
+        let late = TransportError::Timeout { what: "for an answer", address: "d:1".to_owned() };
+        assert!(is_late_method(true, &late));
+        assert!(!is_late_method(false, &late));
+        assert!(!is_late_method(true, &TransportError::Closed { address: "d:1".to_owned() }));
+    }
 
     #[test]
     fn an_item_over_the_limit_goes_alone() {

@@ -2,14 +2,17 @@
 //! failures.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use braid_client::{
     Answer, Argument, Arguments, Client, Error, Kind, Name, OpenOptions, Ran, RunAsk, RunAt, RunFailure,
 };
 use braid_layout::{Scheme, Shape};
 use braid_wire::control::Methods;
+use tokio::time::timeout;
 
 use crate::common::{Cluster, Random, name, shape};
+use crate::sealed::sealed_cluster;
 
 /// Each method with arguments.
 const ASKED: &[&str] = &[
@@ -26,6 +29,7 @@ const ASKED: &[&str] = &[
     "frequent-sets",
     "frequent-sets candidates=1~2;3~5~7",
     "csv columns=a where=b>500 header=a,b",
+    "csv columns=a where=b>500 header=a,b skip-first=yes",
 ];
 
 fn asked(text: &str) -> RunAsk {
@@ -58,6 +62,10 @@ async fn write(client: &Client, at: &Name, shape: Shape, bytes: &[u8]) {
     let file = client.open(at, &options).await.expect("create");
     file.write_at(bytes, 0).await.expect("write");
     file.close().await.expect("close");
+}
+
+fn length(bytes: &[u8]) -> u64 {
+    u64::try_from(bytes.len()).expect("small")
 }
 
 async fn run(client: &Client, at: &Name, text: &str, place: RunAt) -> Ran {
@@ -224,7 +232,13 @@ async fn frequent_sets_and_differences_are_found_at_the_drives() {
     let at = name("sales");
     write(&client, &at, shape(Scheme::Raid5, 2, 1, 4096), &sales).await;
     let progress = Arc::default();
-    let found = client.frequent_sets(&at, 4000, 5, RunAt::Drives, &progress).await.expect("mined");
+    let mined = client.frequent_sets(&at, 4000, 5, RunAt::Drives, &progress).await.expect("mined");
+    assert_eq!(
+        (mined.bytes, mined.bytes_at_drives),
+        (mined.bytes_at_drives, 3 * length(&sales)),
+        "three runs"
+    );
+    let Answer::Sets { sets: found, lines: 10_000, bad_lines: 0 } = mined.answer else { panic!("sets") };
     let found: Vec<(Vec<u32>, u64)> = found.into_iter().map(|set| (set.items, set.count)).collect();
     let set = |items: &[u32], count| (items.to_vec(), count);
     let expected = [
@@ -242,14 +256,167 @@ async fn frequent_sets_and_differences_are_found_at_the_drives() {
     let mut changed = sales.clone();
     changed[33_333] ^= 1;
     write(&client, &other, shape(Scheme::Raid0, 3, 0, 8192), &changed).await;
-    assert_eq!(client.compare(&at, &at, RunAt::Drives, &progress).await.expect("compared"), None);
-    assert_eq!(client.compare(&at, &other, RunAt::Drives, &progress).await.expect("compared"), Some(33_333));
+    let compared = async |left: &Name, right: &Name| {
+        let ran = client.compare(left, right, RunAt::Drives, &progress).await.expect("compared");
+        assert!(!ran.changed);
+        ran.answer
+    };
+    assert_eq!(compared(&at, &at).await, Answer::Difference { first: None });
+    assert_eq!(compared(&at, &other).await, Answer::Difference { first: Some(33_333) });
     let longer = name("longer");
     write(&client, &longer, shape(Scheme::Raid0, 3, 0, 8192), &[&sales[..], b"x"].concat()).await;
-    let end = u64::try_from(sales.len()).expect("small");
-    assert_eq!(client.compare(&at, &longer, RunAt::Drives, &progress).await.expect("compared"), Some(end));
+    assert_eq!(compared(&at, &longer).await, Answer::Difference { first: Some(length(&sales)) });
     let Answer::Count { records, .. } = run(&client, &at, "count", RunAt::Drives).await.answer else {
         panic!()
     };
     assert_eq!(records, 10_000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_runs_at_once_end() {
+    let cluster = Cluster::start(3).await;
+    let client = cluster.client().await;
+    client.volume_create("main", None, 0).await.expect("a volume");
+    let at = name("f");
+    write(&client, &at, shape(Scheme::Raid5, 2, 1, 64 << 10), &text(1, 4 << 20)).await;
+    let before = run(&client, &at, "count", RunAt::Client).await.answer;
+    // More than there are permits for plan sets.
+    let runs = (0..64).map(|_| {
+        let client = client.clone();
+        let at = at.clone();
+        tokio::spawn(async move { run(&client, &at, "count", RunAt::Client).await.answer })
+    });
+    let runs: Vec<_> = runs.collect();
+    for one in runs {
+        let answer = timeout(Duration::from_secs(120), one).await.expect("none waits for another");
+        assert_eq!(answer.expect("it ends"), before);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_not_read_runs_nothing_and_a_plan_says_why_no_drive_does() {
+    let cluster = Cluster::start(3).await;
+    let client = cluster.client().await;
+    client.volume_create("main", None, 0).await.expect("a volume");
+    let at = name("f");
+    write(&client, &at, shape(Scheme::Raid5, 2, 1, 4096), &text(1, 100_000)).await;
+    let writer = client.open(&at, &OpenOptions::new().write(true)).await.expect("open");
+    let refused = writer.run(&asked("count").at(RunAt::Drives)).await.expect_err("it is open for writing");
+    assert!(matches!(refused, Error::Access { access: "reading", .. }), "{refused}");
+    writer.close().await.expect("close");
+
+    let plan = client.plan_run(&at, &asked("count")).await.expect("planned");
+    assert_eq!((plan.is_at_drives, plan.hindrance), (true, None));
+    let large = asked("grep pattern=\\w{20}");
+    let plan = client.plan_run(&at, &large).await.expect("planned");
+    assert!(!plan.is_at_drives && plan.hindrance.is_some_and(|why| why.contains("too large")));
+    let ran = client.run(&at, &large).await.expect("the client runs it");
+    assert_eq!(ran.bytes_at_drives, 0);
+    client.volume_set_methods("main", Methods::None).await.expect("set");
+    let plan = client.plan_run(&at, &asked("count")).await.expect("planned");
+    assert!(!plan.is_at_drives && plan.hindrance.is_some_and(|why| why.contains("methods are off")));
+    for several in ["compare with=braid://main/f", "frequent-sets support=3"] {
+        let refused = client.plan_run(&at, &asked(several)).await.expect_err("it takes several runs");
+        assert!(refused.to_string().contains("several runs"), "{several}: {refused}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_has_its_header_in_its_first_line_or_from_the_caller() {
+    let cluster = Cluster::start(3).await;
+    let client = cluster.client().await;
+    client.volume_create("main", None, 0).await.expect("a volume");
+    let at = name("t.csv");
+    write(&client, &at, shape(Scheme::Raid0, 2, 0, 4096), b"a,b\n1,2\n3,4\n").await;
+    let rows = |text: &[u8]| Answer::Rows(text.to_vec());
+    for place in [RunAt::Drives, RunAt::Client] {
+        assert_eq!(run(&client, &at, "csv columns=b", place).await.answer, rows(b"b\n2\n4\n"));
+        assert_eq!(run(&client, &at, "csv columns=y header=x,y", place).await.answer, rows(b"y\nb\n2\n4\n"));
+    }
+    write(&client, &at, shape(Scheme::Raid0, 2, 0, 4096), b"\xff,b\n1,2\n3,4\n").await;
+    let refused = client.run(&at, &asked("csv columns=b")).await.expect_err("it is no text");
+    assert!(refused.to_string().contains("not UTF-8: give header="), "{refused}");
+    let answer = run(&client, &at, "csv columns=y header=x,y skip-first=yes", RunAt::Drives).await.answer;
+    assert_eq!(answer, rows(b"y\n2\n4\n"));
+}
+
+/// Has a method run again and again while the work goes on, and calls `check` with what came of it.
+async fn run_beside(
+    client: &Client,
+    at: &Name,
+    text: &str,
+    work: impl Future<Output = ()> + Send + 'static,
+    check: impl Fn(Result<Ran, Error>),
+) {
+    let work = tokio::spawn(work);
+    loop {
+        let is_last = work.is_finished();
+        for place in [RunAt::Drives, RunAt::Client] {
+            check(client.run(at, &asked(text).at(place)).await);
+        }
+        if is_last {
+            break;
+        }
+    }
+    work.await.expect("it ends");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_written_during_a_run_is_seen_in_some_state_or_said_to_have_changed() {
+    let cluster = Cluster::start(3).await;
+    let client = cluster.client().await;
+    client.volume_create("main", None, 0).await.expect("a volume");
+    let at = name("f");
+    let content = |digit: u8| [digit, digit, digit, digit, digit, digit, b'\n'].repeat(20_000);
+    write(&client, &at, shape(Scheme::Raid5, 2, 1, 4096), &content(b'0')).await;
+
+    // Written: whatever digits there are, a line stays a line.
+    let writer = client.open(&at, &OpenOptions::new().write(true)).await.expect("open");
+    let work = async move {
+        for digit in b'1'..=b'9' {
+            writer.write_at(&content(digit), 0).await.expect("write");
+            writer.flush().await.expect("flush");
+        }
+        writer.close().await.expect("close");
+    };
+    run_beside(&client, &at, "count", work, |ran| {
+        let counted = Answer::Count { records: 20_000, bytes: 140_000 };
+        assert_eq!(ran.expect("it runs").answer, counted);
+    })
+    .await;
+
+    // Cut and grown: all lines, half of them, or the run says that it does not know.
+    let writer = client.open(&at, &OpenOptions::new().write(true)).await.expect("open");
+    let work = async move {
+        for _ in 0..10 {
+            writer.set_len(70_000).await.expect("cut");
+            writer.write_at(&content(b'1')[70_000..], 70_000).await.expect("write");
+            writer.flush().await.expect("flush");
+        }
+        writer.close().await.expect("close");
+    };
+    run_beside(&client, &at, "count", work, |ran| match ran {
+        Ok(Ran { changed: true, .. }) => {}
+        Ok(Ran { answer: Answer::Count { records: 10_000 | 20_000, .. }, .. }) => {}
+        Ok(other) => panic!("{other:?}"),
+        Err(Error::Run { why, .. }) => assert_eq!(*why, RunFailure::Cut),
+        Err(error) => panic!("{error}"),
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_client_answers_for_files_of_encrypted_volumes() {
+    let (_cluster, _key, client) = sealed_cluster(4).await;
+    let at: Name = "braid://secret/f".parse().expect("a good name");
+    let bytes = text(3, 200_000);
+    let file = client.open(&at, &OpenOptions::new().write(true).create(true)).await.expect("create");
+    file.write_at(&bytes, 0).await.expect("write");
+    file.close().await.expect("close");
+    let ran = run(&client, &at, "count records=1000", RunAt::Cheapest).await;
+    assert_eq!((ran.answer, ran.bytes_at_drives), (Answer::Count { records: 200, bytes: 200_000 }, 0));
+    let refused = client.run(&at, &asked("count").at(RunAt::Drives)).await.expect_err("drives have no key");
+    assert!(refused.to_string().contains("drives have no key"), "{refused}");
+    let plan = client.plan_run(&at, &asked("count")).await.expect("planned");
+    assert!(!plan.is_at_drives && plan.hindrance.is_some());
 }

@@ -2,15 +2,16 @@
 //! its turn at the processor.
 //!
 //! A request has one piece in memory at a time. It ends after a second, or when its answer is as long as one
-//! may be: then the asker asks for the rest. A piece that cannot be answered for is left to the asker, who
-//! reads it, and finds out why if that fails too.
+//! may be: then the asker asks for the rest. A piece that cannot be answered for, or takes too long to judge,
+//! is left to the asker, who reads it, and finds out why if that fails too.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use braid_layout::{Generation, Version};
 use braid_methods::{
-    Argument, Arguments, Edge, Method, MethodError, Program, WASM, module_named, run_piece,
+    Argument, Arguments, Edge, Engine, Method, MethodError, Module, Order, Program, WASM, module_named,
+    run_piece_in_steps,
 };
 use braid_schedule::{Config, Direction, Flow};
 use braid_store::DiskReads;
@@ -35,6 +36,10 @@ use crate::device::rail::by_bytes;
 
 /// Time after which a request is answered with what has been done.
 const ANSWER_AFTER: Duration = Duration::from_secs(1);
+/// Time after which a piece that is being judged is left to the asker.
+const JUDGED_WITHIN: Duration = Duration::from_secs(1);
+/// Memory for a method that was compiled, for each byte of its arguments.
+const COMPILED_BYTES: usize = 16;
 /// Time of a processor that methods may have in flight, for each processor.
 const IN_FLIGHT_NS: u64 = 20_000_000;
 const PICOSECONDS: u64 = 1000;
@@ -53,10 +58,11 @@ struct Running {
     flow: Flow,
     g: Generation,
     facts: StoredFacts,
-    program: Arc<dyn Program>,
-    byte_ps: u64,
+    method: &'static Method,
+    /// True if the capability allows modules of users.
+    may_run_code: bool,
     run: Run,
-    /// The memory for one piece.
+    /// The memory for one piece, its answer, the answer so far, and the method.
     _share: Share,
 }
 
@@ -92,12 +98,6 @@ impl Requests {
             let detail = format!("this drive has no method {:?}", run.method);
             return ticket.refuse(g, Refusal::new(Reason::Unsupported, detail));
         };
-        let byte_ps = method.byte_ps;
-        let argument = |own: &braid_wire::data::RunArgument| Argument {
-            name: own.name.clone(),
-            value: own.value.clone(),
-        };
-        let arguments = Arguments(run.arguments.iter().map(argument).collect());
         if let Some(piece) = run.pieces.iter().find(|piece| piece.to > facts.map.unit_bytes) {
             let detail =
                 format!("a unit has {} bytes, and byte {} is asked for", facts.map.unit_bytes, piece.to);
@@ -105,70 +105,32 @@ impl Requests {
         }
         let flow = flow_of(&self.core, capability);
         let buffers = self.buffers_of(&flow, Direction::Read);
-        let memory = RUN_PIECE_BYTES_MAX.saturating_add(method.memory_bytes);
+        let memory = memory_of(&run).saturating_add(method.memory_bytes);
         let Some((_share, ticket)) = self.share(buffers, memory, ticket).await else { return };
         ticket.waits();
         let core = self.core();
         let g = capability.g;
         let may_run_code = capability.rights.include(Rights::RUN_CODE);
-        tokio::spawn(async move {
-            let program = match program(&core, may_run_code, method, &run, arguments).await {
-                Ok(program) => program,
-                Err(refusal) => return ticket.refuse(g, refusal),
-            };
-            let running = Running { core, flow, g, facts, program, byte_ps, run, _share };
-            ticket.answer(running.answer().await);
-        });
-    }
-}
-
-/// The method of a request with its arguments. If it is code of a user, that is compiled in a thread.
-async fn program(
-    core: &Core,
-    may_run_code: bool,
-    method: &Method,
-    run: &Run,
-    arguments: Arguments,
-) -> Result<Arc<dyn Program>, Refusal> {
-    let unsupported = |error: &dyn std::fmt::Display| Refusal::new(Reason::Unsupported, error.to_string());
-    if run.method != WASM {
-        let program = (method.parse)(&arguments, run.size);
-        return program.map(Arc::from).map_err(|error| unsupported(&error));
-    }
-    if !may_run_code {
-        let detail = "the capability is not one to run modules: `braid volume set --methods wasm` gives it";
-        return Err(Refusal::new(Reason::Rights, detail));
-    }
-    let Some(engine) = core.settings.engine.clone() else {
-        return Err(unsupported(&"this drive runs no modules"));
-    };
-    let hash = module_named(&arguments).map_err(|error| unsupported(&error))?;
-    let Some(module) = core.modules.get(hash) else {
-        let detail = format!("this drive does not have the module {}", braid_methods::name_of(&hash));
-        return Err(Refusal::new(Reason::NoModule, detail));
-    };
-    let parsing = host::spawn_blocking(move || braid_methods::parse_code(&arguments, module, engine));
-    match parsing.await {
-        Ok(Ok(program)) => Ok(Arc::from(program)),
-        Ok(Err(error @ MethodError::Module { .. })) => {
-            Err(Refusal::new(Reason::ModuleFailed, error.to_string()))
-        }
-        Ok(Err(error)) => Err(unsupported(&error)),
-        Err(_) => Err(ends()),
+        let running = Running { core, flow, g, facts, method, may_run_code, run, _share };
+        tokio::spawn(async move { ticket.answer(running.answer().await) });
     }
 }
 
 impl Running {
     async fn answer(self) -> Answer {
         let began = Instant::now();
+        let program = match self.program().await {
+            Ok(program) => program,
+            Err(refused) => return refused,
+        };
         let mut so_far = SoFar { partial: self.run.state.clone(), ..SoFar::default() };
         for (&unit, piece) in self.run.units.iter().zip(&self.run.pieces) {
-            match self.piece(unit, piece, &so_far.partial).await {
+            match self.piece(&program, unit, piece, &so_far.partial).await {
                 Ok(Some((version, judged))) if so_far.has_room_for(&judged) => so_far.add(version, judged),
                 // The next request has more room.
                 Ok(Some(_)) if so_far.is_answered => break,
                 Ok(_) => so_far.pieces.push(left_out()),
-                Err(refusal) if so_far.pieces.is_empty() => return Answer::refused(self.g, refusal),
+                Err(refused) if so_far.pieces.is_empty() => return refused,
                 Err(_) => break,
             }
             if began.elapsed() > ANSWER_AFTER {
@@ -179,13 +141,66 @@ impl Running {
         Answer::new(self.g, RunReply { pieces: so_far.pieces, partial })
     }
 
+    /// The method with its arguments, which are looked at in their turn, as they may be many, or code of a user.
+    async fn program(&self) -> Result<Arc<dyn Program>, Answer> {
+        let own = self.run.arguments.iter();
+        let argument = own.map(|own| Argument { name: own.name.clone(), value: own.value.clone() });
+        let arguments = Arguments(argument.collect());
+        let code = match self.run.method == WASM {
+            true => Some(self.code(&arguments).map_err(|refusal| self.refused(refusal))?),
+            false => None,
+        };
+        let slot = self.turn_to_judge(wide(argument_bytes(&self.run))).await?;
+        let parse = self.method.parse;
+        let size = self.run.size;
+        let parsing = host::spawn_blocking(move || {
+            let parsed = match code {
+                Some((module, engine)) => braid_methods::parse_code(&arguments, module, engine),
+                None => parse(&arguments, size).map_err(MethodError::from),
+            };
+            drop(slot);
+            parsed
+        });
+        let unsupported = |why: String| self.refused(Refusal::new(Reason::Unsupported, why));
+        match parsing.await.map_err(|_| self.refused(ends()))? {
+            Ok(program) => match program.hindrance() {
+                Some(why) => Err(unsupported(why.to_owned())),
+                None => Ok(Arc::from(program)),
+            },
+            Err(error @ MethodError::Module { .. }) => {
+                Err(self.refused(Refusal::new(Reason::ModuleFailed, error.to_string())))
+            }
+            Err(error) => Err(unsupported(error.to_string())),
+        }
+    }
+
+    /// The module that the arguments name, and what runs it.
+    fn code(&self, arguments: &Arguments) -> Result<(Arc<Module>, Arc<dyn Engine>), Refusal> {
+        if !self.may_run_code {
+            let detail =
+                "the capability is not one to run modules: `braid volume set --methods wasm` gives it";
+            return Err(Refusal::new(Reason::Rights, detail));
+        }
+        let Some(engine) = self.core.settings.engine.clone() else {
+            return Err(Refusal::new(Reason::Unsupported, "this drive runs no modules"));
+        };
+        let named = module_named(arguments);
+        let hash = named.map_err(|error| Refusal::new(Reason::Unsupported, error.to_string()))?;
+        let Some(module) = self.core.modules.get(hash) else {
+            let detail = format!("this drive does not have the module {}", braid_methods::name_of(&hash));
+            return Err(Refusal::new(Reason::NoModule, detail));
+        };
+        Ok((module, engine))
+    }
+
     /// Reads a piece and has the method judge it; `None` if it is left to the asker.
     async fn piece(
         &self,
+        program: &Arc<dyn Program>,
         unit: u64,
         piece: &RunPiece,
         so_far: &[u8],
-    ) -> Result<Option<(Version, Judged)>, Refusal> {
+    ) -> Result<Option<(Version, Judged)>, Answer> {
         let at = self.run.at;
         let exactly = Vec::new();
         let read =
@@ -194,30 +209,35 @@ impl Running {
             return Ok(None);
         }
         let Some(PieceRead { version, bytes }) = self.read(read).await? else { return Ok(None) };
-        let length = u64::try_from(bytes.len()).expect("it is small");
+        let length = wide(bytes.len());
         let slot = self.turn_to_judge(length).await?;
-        let program = Arc::clone(&self.program);
+        let program = Arc::clone(program);
         let so_far = so_far.to_vec();
         let offset = piece.offset;
         let judging = host::spawn_blocking(move || {
             let began = Instant::now();
-            let judged = judge(&*program, &so_far, offset, &bytes);
+            let mut goes_on = || began.elapsed() < JUDGED_WITHIN;
+            let judged = judge(&*program, &so_far, offset, &bytes, &mut goes_on);
             slot.took(length, began.elapsed());
             judged
         });
         match judging.await {
-            Ok(Ok(judged)) => Ok(Some((version, judged))),
+            Ok(Ok(Some(judged))) => Ok(Some((version, judged))),
             // It would fail at the client as well, and is not to be run there unseen.
             Ok(Err(error @ MethodError::Module { .. })) => {
-                Err(Refusal::new(Reason::ModuleFailed, error.to_string()))
+                Err(self.refused(Refusal::new(Reason::ModuleFailed, error.to_string())))
             }
-            Ok(Err(_)) => Ok(None),
-            Err(_) => Err(ends()),
+            Ok(Ok(None) | Err(_)) => Ok(None),
+            Err(error) if error.is_panic() => {
+                tracing::error!(method = %self.run.method, offset, "a method failed within the drive");
+                Ok(None)
+            }
+            Err(_) => Err(self.refused(ends())),
         }
     }
 
     /// The bytes of a piece, read in its turn; `None` if it has none, or none that are good.
-    async fn read(&self, read: Read) -> Result<Option<PieceRead>, Refusal> {
+    async fn read(&self, read: Read) -> Result<Option<PieceRead>, Answer> {
         let core = Arc::clone(&self.core);
         let g = self.g;
         let bytes = u64::from(read.to - read.from);
@@ -238,16 +258,25 @@ impl Running {
                 let _ = told.send(result);
             });
         });
-        came.await.unwrap_or_else(|_| Err(busy()))
+        came.await.unwrap_or_else(|_| Err(self.busy()))
     }
 
-    async fn turn_to_judge(&self, bytes: u64) -> Result<Slot, Refusal> {
-        let cost_ns = (bytes.saturating_mul(self.byte_ps) / PICOSECONDS).max(1);
+    async fn turn_to_judge(&self, bytes: u64) -> Result<Slot, Answer> {
+        let cost_ns = (bytes.saturating_mul(self.method.byte_ps) / PICOSECONDS).max(1);
         let flow = by_bytes(self.flow);
         let (told, slot) = oneshot::channel();
         let entry = Entry { flow, direction: Direction::Read, bytes, cost_ns, goes_on: None };
         self.core.processors.enter_at(entry, move |slot| drop(told.send(slot)));
-        slot.await.map_err(|_| busy())
+        slot.await.map_err(|_| self.busy())
+    }
+
+    fn refused(&self, refusal: Refusal) -> Answer {
+        Answer::refused(self.g, refusal)
+    }
+
+    fn busy(&self) -> Answer {
+        let detail = "the drive has too much to do, and the method waited too long: try again";
+        Answer::refused(self.g, Refusal::new(Reason::Busy, detail))
     }
 }
 
@@ -266,23 +295,54 @@ impl SoFar {
     }
 }
 
-/// The partial answer with that for a piece, which begins at byte `offset` of the file.
-fn judge(program: &dyn Program, so_far: &[u8], offset: u64, bytes: &[u8]) -> Result<Judged, MethodError> {
-    let mut running = program.begin();
-    if !so_far.is_empty() {
+/// The partial answer with that for a piece, which begins at byte `offset` of the file; `None` if it is given
+/// up on the way.
+fn judge(
+    program: &dyn Program,
+    so_far: &[u8],
+    offset: u64,
+    bytes: &[u8],
+    goes_on: &mut dyn FnMut() -> bool,
+) -> Result<Option<Judged>, MethodError> {
+    let mut running = program.begin_within(wide(RUN_ANSWER_BYTES_MAX));
+    // A module merges as it goes: each of its tasks costs a round trip to its process.
+    let takes_all = program.order() == Order::Sequential || program.name() == WASM;
+    if takes_all && !so_far.is_empty() {
         running.absorb(so_far)?;
     }
-    let edge = run_piece(program, &mut *running, offset, bytes)?;
+    let Some(edge) = run_piece_in_steps(program, &mut *running, offset, bytes, goes_on)? else {
+        return Ok(None);
+    };
     running.settle()?;
-    Ok(Judged { edge, partial: running.partial() })
+    let partial = running.partial();
+    if takes_all || so_far.is_empty() {
+        return Ok(Some(Judged { edge, partial }));
+    }
+    let mut whole = program.begin();
+    whole.absorb(so_far)?;
+    whole.absorb(&partial)?;
+    Ok(Some(Judged { edge, partial: whole.partial() }))
+}
+
+/// Bytes of memory that a request may need at most.
+fn memory_of(run: &Run) -> u32 {
+    // Of a partial answer there are that of the piece, that of all before it, and both together.
+    let answers = 3 * RUN_ANSWER_BYTES_MAX;
+    let method = COMPILED_BYTES.saturating_mul(argument_bytes(run));
+    let bytes = answers.saturating_add(method).saturating_add(run.state.len());
+    u32::try_from(bytes).unwrap_or(u32::MAX).saturating_add(RUN_PIECE_BYTES_MAX)
+}
+
+fn argument_bytes(run: &Run) -> usize {
+    run.arguments.iter().map(|argument| argument.name.len() + argument.value.len()).sum()
+}
+
+fn wide(bytes: usize) -> u64 {
+    u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
 fn left_out() -> RanPiece {
     RanPiece { answered: false, version: Version::ZERO, closed: false, head: Vec::new(), tail: Vec::new() }
-}
-
-fn busy() -> Refusal {
-    Refusal::new(Reason::Busy, "the drive has too much to do, and the method waited too long: try again")
 }
 
 fn ends() -> Refusal {
@@ -291,7 +351,15 @@ fn ends() -> Refusal {
 
 #[cfg(test)]
 mod tests {
+    use braid_layout::{ObjectId, PartitionId};
+    use braid_wire::data::{Address, RunArgument};
+
     use super::*;
+
+    fn judge(program: &dyn Program, so_far: &[u8], offset: u64, bytes: &[u8]) -> Result<Judged, MethodError> {
+        let judged = super::judge(program, so_far, offset, bytes, &mut || true)?;
+        Ok(judged.expect("there is time"))
+    }
 
     /// Of lines of 11 bytes, with `bytes` bytes in a piece.
     fn all_lines(bytes: usize) -> Vec<u8> {
@@ -332,5 +400,38 @@ mod tests {
         let second = judge(&*program, &first.partial, 512, &[7; 512]).expect("it goes on");
         let whole = judge(&*program, &[], 0, &[7; 1024]).expect("it can be judged");
         assert_eq!(second.partial, whole.partial);
+    }
+
+    #[test]
+    fn a_piece_is_given_up_when_its_time_is_over_or_its_answer_is_long() {
+        let arguments = Arguments::default().with("pattern", "5");
+        let program = braid_methods::parse("grep", &arguments, 1 << 30).expect("good arguments");
+        let piece = all_lines(512 << 10);
+        let mut looks = 0;
+        let mut goes_on = || {
+            looks += 1;
+            looks < 3
+        };
+        let given_up = super::judge(&*program, &[], 0, &piece, &mut goes_on).expect("it can be judged");
+        assert!(given_up.is_none() && looks == 3, "{looks} looks at the clock");
+        let too_long = judge(&*program, &[], 0, &b"5\n".repeat(256 << 10));
+        assert!(matches!(too_long, Err(MethodError::TooLarge { .. })), "it is no more than one that fits");
+    }
+
+    #[test]
+    fn the_memory_of_a_request_counts_its_arguments_and_its_state() {
+        let at = Address { partition: PartitionId(1), object: ObjectId(1) };
+        let run = |value: usize, state: usize| Run {
+            at,
+            units: vec![0],
+            pieces: vec![RunPiece { from: 0, to: 1, offset: 0 }],
+            method: "count".to_owned(),
+            arguments: vec![RunArgument { name: String::new(), value: "x".repeat(value) }],
+            size: 1,
+            state: vec![0; state],
+        };
+        let least = memory_of(&run(0, 0));
+        assert_eq!(memory_of(&run(1000, 7)) - least, 16_007);
+        assert!(usize::try_from(least).is_ok_and(|least| least > 2 * RUN_ANSWER_BYTES_MAX));
     }
 }

@@ -91,7 +91,7 @@ pub(crate) struct PieceRead {
 
 /// Reads and verifies a piece of a unit for a method; `None` if the unit was never written, or if its bytes
 /// are not good. Also returns true if the disk had nothing to do for it.
-pub(crate) fn piece(core: &Core, g: Generation, read: &Read) -> (Result<Option<PieceRead>, Refusal>, bool) {
+pub(crate) fn piece(core: &Core, g: Generation, read: &Read) -> (Result<Option<PieceRead>, Answer>, bool) {
     let began = Instant::now();
     let doubt = |error: &Error| {
         if matches!(error, Error::Damaged { .. } | Error::Io { .. }) {
@@ -107,7 +107,7 @@ pub(crate) fn piece(core: &Core, g: Generation, read: &Read) -> (Result<Option<P
     };
     if view.g != g {
         let detail = format!("the drive's generation of the object is {}: ask the manager", view.g);
-        return (Err(Refusal::new(Reason::StaleGeneration, detail)), true);
+        return (Err(Answer::refused(view.g, Refusal::new(Reason::StaleGeneration, detail))), true);
     }
     // Only who compares with the other columns can tell whether such a unit is a hole.
     if view.version.is_zero() {

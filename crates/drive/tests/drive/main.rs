@@ -8,6 +8,7 @@ mod keys;
 mod life;
 mod listing;
 mod managers;
+mod methods;
 mod over;
 mod peers;
 mod rails;

@@ -13,6 +13,7 @@ use braid_wire::frame::BODY_BYTES_MAX;
 use braid_wire::{Reason, Refusal};
 use tokio::time::timeout;
 
+use crate::asker::{asked_in, asker_version};
 use crate::core::Core;
 use crate::sessions::dispatch::{self, Caller};
 
@@ -48,7 +49,8 @@ pub(crate) async fn answer(
     let all = side_by_side(&mut running, |at, reply| answers[at] = Some(BatchAnswer::from(reply)));
     if timeout(WAIT, all).await.is_err() {
         // The rest goes on, and repeats of these requests find the results.
-        tokio::spawn(async move { side_by_side(&mut running, |_, _| ()).await });
+        let version = asker_version();
+        tokio::spawn(asked_in(version, async move { side_by_side(&mut running, |_, _| ()).await }));
     }
     let mut left = BYTES_MAX;
     let fitting = answers.into_iter().map(|answer| {

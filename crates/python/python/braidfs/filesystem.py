@@ -15,6 +15,7 @@ Operations that are waited for run in the caller's thread, so they work after a 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from typing import Any, Dict, List, Optional, Sequence
 
@@ -60,6 +61,7 @@ class BraidFileSystem(WaitingFileSystem, AsyncFileSystem):
 
         ``columns`` are all unless given; ``where`` is a condition of the method (docs/methods.md); ``kind`` is
         "parquet" or "csv", by default as the path's end says. pandas and DuckDB take the table as it is.
+        Raises an OSError with ESTALE if the file was written meanwhile: scan it again, or in a snapshot.
 
         >>> table = fs.scan("main/sales.parquet", columns=["item", "price"], where="price>100")
         >>> duckdb.sql("select item, sum(price) from table group by item")
@@ -70,6 +72,9 @@ class BraidFileSystem(WaitingFileSystem, AsyncFileSystem):
         path = self._strip_protocol(path)
         kind = kind or ("parquet" if path.endswith((".parquet", ".parq", ".pq")) else "csv")
         answer = self.client.run(kind, f"braid://{path}", at=at, columns=columns, where=where)
+        if answer.changed:
+            why = "the file was written meanwhile: scan it again, or in a snapshot"
+            raise OSError(errno.ESTALE, why, f"braid://{path}")
         rows = pyarrow.BufferReader(answer.facts["rows"])
         if kind == "csv":
             return pyarrow.csv.read_csv(rows)

@@ -298,7 +298,7 @@ drive_requests! {
     0x0115 Run(r) {
         rules: Rules {
             refusals: &[Range, StaleGeneration, NoObject, Damaged, NoModule, ModuleFailed],
-            ..Rules::needing(Rights::RUN)
+            ..Rules::needing(Rights::READ.and(Rights::RUN))
         },
         target: Target { at: r.at, bytes: Bytes::Units(&r.units), stamp: Stamp::None, term: None },
         form: r.check_form(),

@@ -130,11 +130,44 @@ impl Run {
         }
         let is_good =
             |piece: &RunPiece| piece.from < piece.to && piece.to - piece.from <= RUN_PIECE_BYTES_MAX;
+        let is_in_file = |piece: &RunPiece| {
+            let bytes = u64::from(piece.to.saturating_sub(piece.from));
+            piece.offset.checked_add(bytes).is_some_and(|end| end <= self.size)
+        };
         if !self.pieces.iter().all(is_good) {
             return Err(Refusal::malformed(format!(
                 "a piece on which a method runs has 1 to {RUN_PIECE_BYTES_MAX} bytes"
             )));
         }
+        if let Some(piece) = self.pieces.iter().find(|piece| !is_in_file(piece)) {
+            return Err(Refusal::malformed(format!(
+                "the piece at byte {} of the file goes past its {} bytes",
+                piece.offset, self.size
+            )));
+        }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_layout::{ObjectId, PartitionId};
+
+    use super::*;
+
+    #[test]
+    fn pieces_lie_in_their_file() {
+        let run = |offset: u64, size: u64| Run {
+            at: Address { partition: PartitionId(1), object: ObjectId(1) },
+            units: vec![0],
+            pieces: vec![RunPiece { from: 4096, to: 8192, offset }],
+            method: "count".to_owned(),
+            arguments: Vec::new(),
+            size,
+            state: Vec::new(),
+        };
+        assert_eq!(run(904, 5000).check_form(), Ok(()));
+        assert!(run(905, 5000).check_form().is_err());
+        assert!(run(u64::MAX - 100, u64::MAX).check_form().is_err());
     }
 }

@@ -140,7 +140,7 @@ impl Reading<'_> {
         let handle = self.file.handle();
         let mut chunks = handle.chunks(Arc::clone(view), range.clone());
         let chunk = chunks.next().filter(|chunk| chunk.range == *range)?;
-        let set = self.file.planned(range, chunk.segment, cost()).ok()??;
+        let set = self.file.planned(view, range, chunk.segment, cost()).ok()??;
         let runs = set.plans.iter().map(|plan| (plan, pieces_of(view, chunk.segment, plan, u32::MAX)));
         let mut runs = runs.filter(|(_, pieces)| !pieces.is_empty());
         let (plan, mut pieces) = runs.next()?;
