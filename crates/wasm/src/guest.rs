@@ -5,12 +5,17 @@ use std::io;
 
 use braid_methods::{End, ModuleKind};
 use wasmtime::{
-    Caller, Config, Engine, Error, ExternType, FuncType, InstancePre, Linker, Memory, Module, Result, Store,
-    StoreLimits, StoreLimitsBuilder, Trap, ValType,
+    Caller, Config, Engine, Error, ExternType, FuncType, InstanceAllocationStrategy, InstancePre, Linker,
+    Memory, Module, PoolingAllocationConfig, Result, Store, StoreLimits, StoreLimitsBuilder, Trap, ValType,
 };
 
 use crate::talk::Asked;
 
+/// Bytes of an instance's memory that are kept, and set to zero, for the next one.
+const KEPT_BYTES: usize = 2 << 20;
+/// Tables of an instance, and elements of each, at most.
+const TABLES_MAX: u32 = 4;
+const TABLE_ELEMENTS_MAX: usize = 100_000;
 /// Characters of a module's own message at most.
 const MESSAGE_BYTES_MAX: usize = 1000;
 
@@ -78,6 +83,12 @@ impl Guests {
         config.consume_fuel(true).wasm_backtrace_max_frames(None).native_unwind_info(false);
         // The child may make no file, not even one in memory.
         config.memory_init_cow(false);
+        // One instance at a time, in memory that stays: the pages of a new one cost more than most tasks.
+        let mut pool = PoolingAllocationConfig::default();
+        pool.total_core_instances(1).total_memories(1).total_tables(TABLES_MAX);
+        pool.max_memory_size(bounds.memory_bytes).table_elements(TABLE_ELEMENTS_MAX);
+        pool.linear_memory_keep_resident(KEPT_BYTES);
+        config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
         let engine = Engine::new(&config)?;
         let mut linker = Linker::new(&engine);
         linker.func_wrap("braid", "emit", emit)?;
@@ -153,7 +164,7 @@ impl Guests {
         let bounds = self.bounds;
         let limits = StoreLimitsBuilder::new()
             .memory_size(bounds.memory_bytes)
-            .table_elements(100_000)
+            .table_elements(TABLE_ELEMENTS_MAX)
             .trap_on_grow_failure(true)
             .build();
         let is_filter = guest.kind == ModuleKind::Filter;

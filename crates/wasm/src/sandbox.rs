@@ -12,6 +12,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use braid_methods::{Engine, EngineError, Module, ModuleKind, Task};
+use rustix::net::sockopt::{set_socket_send_buffer_size, set_socket_send_buffer_size_force};
 
 use crate::talk::{Ask, Asked, Told, parts, short};
 
@@ -21,6 +22,8 @@ const TASK_TIME: Duration = Duration::from_secs(5);
 const COMPILE_TIME: Duration = Duration::from_secs(6);
 /// Longest wait for a child that is free.
 const WAIT: Duration = Duration::from_secs(6);
+/// Bytes that may be on their way to a child: a piece of a file, and what the system counts beside it.
+const SENT_BYTES: usize = 1 << 20;
 /// Modules that one child has compiled at most: they stay in its memory.
 const MODULES_MAX: usize = 8;
 /// Time after which a child is replaced, as its processor time is bounded.
@@ -181,6 +184,11 @@ impl Running {
     fn start(worker: &Worker, time: Duration) -> Result<Running, String> {
         let start = || {
             let (socket, theirs) = UnixStream::pair()?;
+            // A whole piece on its way costs fewer turns of both processes. If the system does not let it be so
+            // large, it is as large as may be.
+            if set_socket_send_buffer_size_force(&socket, SENT_BYTES).is_err() {
+                set_socket_send_buffer_size(&socket, SENT_BYTES)?;
+            }
             let mut command = Command::new(&worker.program);
             command.arg0("braid-module").args(&worker.arguments).env_clear().current_dir("/");
             command.envs(worker.environment.iter().map(|(name, value)| (name, value)));
