@@ -9,7 +9,7 @@ use crate::arguments::{ArgumentsError, wrong};
 pub enum Operator {
     /// It is the same.
     Equal,
-    /// It differs.
+    /// It is another value.
     Unequal,
     /// It is less.
     Less,

@@ -13,7 +13,7 @@ pub(crate) enum Kind {
     Dictionary,
     /// Holds values of rows.
     Data,
-    /// Anything else.
+    /// Neither of these.
     Other,
 }
 

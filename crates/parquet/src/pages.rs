@@ -76,7 +76,7 @@ pub enum Dictionary {
 pub struct Asked<'a> {
     /// The make of the pages.
     pub form: &'a Form,
-    /// Their dictionary.
+    /// The dictionary of these pages.
     pub dictionary: Dictionary,
     /// The pages in order.
     pub pages: Vec<PagePlace>,
