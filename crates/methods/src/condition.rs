@@ -4,12 +4,12 @@ use std::cmp::Ordering;
 
 use crate::arguments::{ArgumentsError, wrong};
 
-/// How a column is compared with a value.
+/// A way to compare a column with a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operator {
     /// It is the same.
     Equal,
-    /// It differs.
+    /// It is another value.
     Unequal,
     /// It is less.
     Less,
@@ -26,7 +26,7 @@ pub enum Operator {
 pub struct Comparison {
     /// Name of the column.
     pub column: String,
-    /// How it is compared.
+    /// The way in which it is compared.
     pub operator: Operator,
     /// The value, without the quotes around it.
     pub value: String,
@@ -111,7 +111,7 @@ fn value_of(text: &str) -> Option<(String, &str)> {
     Some((text[..end].trim().to_owned(), &text[end..]))
 }
 
-/// What follows the word `and` at the front of a text.
+/// The text that follows the word `and` at the front of a text.
 fn after_and(text: &str) -> Option<&str> {
     let word = text.get(..3)?;
     let rest = &text[3..];

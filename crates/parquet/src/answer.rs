@@ -85,8 +85,8 @@ pub fn rows_of(answer: &[u8], among: &crate::Rows) -> Option<crate::Rows> {
     ((&rows & among) == rows).then_some(rows)
 }
 
-/// A table in CSV with a header as a stream of Arrow IPC. Columns whose values all are whole numbers, numbers,
-/// dates or truths get such a type, all others are texts.
+/// A table in CSV with a header as a stream of Arrow IPC. Columns whose values all are whole numbers,
+/// numbers, dates or truths get such a type, all others are texts.
 pub fn from_csv(csv: &[u8], delimiter: u8) -> Result<Vec<u8>, ArrowError> {
     let format = Format::default().with_header(true).with_delimiter(delimiter);
     let (schema, _) = format.infer_schema(Cursor::new(csv), None)?;

@@ -37,7 +37,7 @@ pub struct Walk {
     chunk: Chunk,
 }
 
-/// What a walk needs next.
+/// The next need of a walk.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
     /// These bytes of the file.
@@ -104,7 +104,7 @@ impl Walk {
         Walk { at: range.start, end: range.end, rows, first: 0, asked: HEADER_BYTES, chunk }
     }
 
-    /// What is to be done next.
+    /// The next thing to be done.
     pub fn step(&mut self) -> Step {
         if self.first == self.rows {
             return Step::Known(self.chunk.clone());

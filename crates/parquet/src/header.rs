@@ -6,14 +6,14 @@
 /// Structures inside structures, at most.
 const DEPTH_MAX: usize = 8;
 
-/// What kind of page it is.
+/// A kind of page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Holds the values of a dictionary.
     Dictionary,
     /// Holds values of rows.
     Data,
-    /// Anything else.
+    /// Neither of these.
     Other,
 }
 
@@ -22,7 +22,7 @@ pub(crate) enum Kind {
 pub(crate) struct Header {
     /// Bytes of the header itself.
     pub(crate) length: usize,
-    /// What the page is.
+    /// The kind of the page.
     pub(crate) kind: Kind,
     /// Bytes of the page behind its header.
     pub(crate) compressed: u32,

@@ -51,7 +51,7 @@ const CODECS: [(&str, CompressionCodec); 5] = [
     ("lz4", CompressionCodec::LZ4_RAW),
 ];
 
-/// What pages of a column are made of.
+/// The make of a column's pages: codec, type, and whether values may be missing.
 #[derive(Debug, Clone)]
 pub struct Form {
     codec: CompressionCodec,
@@ -59,7 +59,7 @@ pub struct Form {
     field: Field,
 }
 
-/// What a page may claim.
+/// Bounds on the claims of a page.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Bytes of a page once it is decompressed.
@@ -78,7 +78,7 @@ pub const AT_CLIENT: Limits = Limits { page_bytes: 256 << 20, rows: 1 << 26, val
 /// A page with what it takes to decode it.
 #[derive(Debug, Clone, Copy)]
 pub struct Page<'a> {
-    /// What it is made of.
+    /// The make of the page.
     pub form: &'a Form,
     /// The page of the dictionary, if there is one.
     pub dictionary: Option<&'a [u8]>,
@@ -100,24 +100,24 @@ pub enum PageError {
     TooLarge {
         /// Bytes that it claims to have once it is decompressed.
         bytes: u64,
-        /// Its rows.
+        /// The rows that it claims.
         rows: usize,
-        /// What is allowed.
+        /// The bounds that hold here.
         limits: Limits,
     },
     /// Its values need a dictionary that is not there.
     #[error("its column has no dictionary, and it needs one")]
     NoDictionary,
-    /// What is wanted of it is too long.
+    /// The values that are wanted of it are too long.
     #[error("more than {0} bytes are wanted of one page")]
     Values(usize),
-    /// What it holds makes no sense to the decoder.
+    /// The decoder gave up on its bytes.
     #[error("it is damaged")]
     Damaged,
-    /// What it holds cannot be decoded.
+    /// Its bytes cannot be decoded.
     #[error(transparent)]
     Parquet(#[from] ParquetError),
-    /// What it holds cannot be compared or put together.
+    /// Its values cannot be compared or put together.
     #[error(transparent)]
     Arrow(#[from] arrow_schema::ArrowError),
 }

@@ -55,7 +55,7 @@ pub struct PagePlace {
 }
 
 impl PagePlace {
-    /// Its bytes.
+    /// Its bytes in the file.
     pub fn range(&self) -> Range<u64> {
         self.offset..self.offset + u64::from(self.bytes)
     }
@@ -75,11 +75,11 @@ pub enum Dictionary {
 /// Pages of a column in a request.
 #[derive(Debug, Clone)]
 pub struct Asked<'a> {
-    /// What they are made of.
+    /// The make of the pages.
     pub form: &'a Form,
-    /// Their dictionary.
+    /// The dictionary of these pages.
     pub dictionary: Dictionary,
-    /// The pages, in order.
+    /// The pages in order.
     pub pages: Vec<PagePlace>,
 }
 
@@ -169,7 +169,7 @@ pub fn entries(partial: &[u8]) -> Option<BTreeMap<u64, &[u8]>> {
     Some(entries)
 }
 
-/// What is to be done with bytes of the file.
+/// A use of bytes of the file.
 #[derive(Debug, Clone, Copy)]
 struct Item {
     offset: u64,
@@ -195,7 +195,7 @@ struct Pages {
     held: Mutex<Held>,
 }
 
-/// What goes on from piece to piece.
+/// The state that goes on from piece to piece.
 #[derive(Debug, Default)]
 struct Held {
     /// An item of which the first bytes have come.
@@ -238,7 +238,7 @@ impl Pages {
         Ok(Box::new(Pages { columns, items, rows, predicate, held: Mutex::default() }))
     }
 
-    /// What is answered for a page; `None` if it cannot be judged here.
+    /// The answer for a page; `None` if it cannot be judged here.
     fn judge(&self, item: &Item, bytes: &[u8], dictionary: Option<&[u8]>) -> Option<Vec<u8>> {
         let (first, rows) = item.rows?;
         let form = &self.columns[item.column].form;

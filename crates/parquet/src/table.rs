@@ -41,7 +41,7 @@ pub enum TableError {
     Group {
         /// The row group, from 0.
         group: usize,
-        /// What is wrong.
+        /// The fault that was found.
         what: &'static str,
     },
     /// A page cannot be decoded.
@@ -53,7 +53,7 @@ pub enum TableError {
         column: String,
         /// First byte of the page.
         offset: u64,
-        /// Why.
+        /// The reason for that.
         why: PageError,
     },
     /// A column cannot be decoded.
@@ -63,7 +63,7 @@ pub enum TableError {
         group: usize,
         /// The column's name.
         column: String,
-        /// Why.
+        /// The reason for that.
         why: PageError,
     },
     /// An argument does not fit the file.
@@ -78,7 +78,7 @@ pub enum TableError {
 #[derive(Debug)]
 pub struct Footer(ParquetMetaDataPushDecoder);
 
-/// What a footer needs next.
+/// The next need of a footer.
 #[derive(Debug)]
 pub enum Next {
     /// These bytes of the file.
@@ -94,7 +94,7 @@ impl Footer {
         Ok(Footer(decoder.with_page_index_policy(PageIndexPolicy::Skip)))
     }
 
-    /// What is to be done next.
+    /// The next thing to be done.
     pub fn step(&mut self) -> Result<Next, TableError> {
         match self.0.try_decode().map_err(TableError::Footer)? {
             DecodeResult::NeedsData(ranges) => {
@@ -134,7 +134,7 @@ pub struct Condition {
     pub root: usize,
     /// It as a flat column.
     pub leaf: usize,
-    /// What must hold.
+    /// The comparisons that must hold.
     pub predicate: Predicate,
     /// The same as a text, in which the column is named `c`.
     pub text: String,
@@ -244,7 +244,7 @@ impl Table {
         (0..schema.num_columns()).filter(|&leaf| schema.get_column_root_idx(leaf) == root).collect()
     }
 
-    /// What the pages of a column in a row group are made of; `None` if it is decoded as a whole.
+    /// The make of a column's pages in a row group; `None` if it is decoded as a whole.
     pub fn form(&self, group: usize, leaf: usize) -> Option<Form> {
         let schema = self.metadata.file_metadata().schema_descr();
         Form::of(&schema.column(leaf), self.metadata.row_group(group).column(leaf).compression_codec())

@@ -69,7 +69,7 @@ struct Paged {
     dictionary: OnceCell<Arc<Vec<u8>>>,
 }
 
-/// What the method costs.
+/// The cost of the method.
 pub(super) fn cost() -> MethodCost {
     MethodCost { answer_permille: PAGES.answer_permille, byte_ps: PAGES.byte_ps, is_sequential: false }
 }
@@ -262,7 +262,9 @@ impl<'a> Reading<'a> {
         rows: Rows,
     ) -> Result<Rows> {
         let mut rows = rows;
-        if let (Some(places), Some(range)) = (&paged.places, self.table.bounds_range(group, condition.leaf)) {
+        if let Some(places) = &paged.places
+            && let Some(range) = self.table.bounds_range(group, condition.leaf)
+        {
             let bounds = self.read(&range).await?;
             if let Some(kept) = self.table.kept(condition, group, places, &bounds) {
                 rows = &rows & &kept;

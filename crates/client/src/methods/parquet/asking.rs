@@ -32,7 +32,7 @@ const REQUEST_BYTES: u64 = 16 << 20;
 /// Bytes of dictionaries in one request at most.
 const TOLD_BYTES: usize = 120 << 10;
 
-/// What a page was found to hold.
+/// The findings of a page.
 pub(super) enum Judged {
     Rows(Rows),
     Values(Values),
@@ -48,14 +48,14 @@ struct Task {
     pieces: Vec<Piece>,
 }
 
-/// What is asked of the pages of a row group.
+/// The question to the pages of a row group.
 struct Question<'a> {
     group: usize,
     columns: &'a [Arc<Paged>],
     rows: &'a Rows,
     condition: Option<&'a Condition>,
     view: Arc<FileView>,
-    /// What is known of each column's pages, by their first rows.
+    /// The findings of each column's pages, by their first rows.
     judged: Mutex<Vec<BTreeMap<usize, Judged>>>,
 }
 
@@ -83,7 +83,7 @@ impl Question<'_> {
         self.judged.lock().expect("no holder panics")[task.number].insert(task.page.first, judged);
     }
 
-    /// What a drive answered for a page, if it is an answer.
+    /// The findings of a drive about a page, if they are such.
     fn answered(&self, task: &Task, answer: &[u8]) -> Option<Judged> {
         let among = self.rows.slice(task.page.first, task.page.rows);
         let form = &self.columns[task.number].form;
@@ -251,7 +251,7 @@ impl Reading<'_> {
         Ok(batch)
     }
 
-    /// How a drive comes by a column's dictionary.
+    /// The way in which a drive comes by a column's dictionary.
     async fn dictionary(
         &self,
         question: &Question<'_>,
