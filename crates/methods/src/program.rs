@@ -14,6 +14,9 @@ use crate::records::Records;
 use crate::sample::Sample;
 use crate::tree::Tree;
 
+/// Makes a method of its arguments, for a file of so many bytes.
+type Parse = fn(&Arguments, u64) -> Result<Box<dyn Program>, ArgumentsError>;
+
 /// A method, as it is listed.
 #[derive(Debug, Clone, Copy)]
 pub struct Method {
@@ -30,7 +33,7 @@ pub struct Method {
     /// True if it needs the names of the file's columns, as the argument `header`. If they are the file's
     /// first line, the argument `skip-first` is yes.
     pub needs_header: bool,
-    parse: fn(&Arguments, u64) -> Result<Box<dyn Program>, ArgumentsError>,
+    parse: Parse,
 }
 
 /// Every method that there is, by name.
