@@ -14,6 +14,7 @@ use crate::calls::answer;
 use crate::errors::{self, Failure};
 use crate::memory::{self, Text};
 use crate::process::OfProcess;
+use crate::signals::Held;
 
 /// Maximum number of threads that carry requests on. The caller's own thread does the work on its bytes.
 const WORKERS_MAX: usize = 8;
@@ -46,13 +47,16 @@ pub(crate) struct Finished {
 impl Shared {
     fn connect(cluster: &ClusterFile, config: Config) -> Result<Shared, Failure> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        // Threads begin with the signal mask of the one that starts them.
+        let held = Held::all();
         let runtime = Builder::new_multi_thread()
             .worker_threads(cores.min(WORKERS_MAX))
             .thread_name("braid")
-            .on_thread_start(block_signals)
+            .on_thread_start(Held::all_for_good)
             .enable_all()
             .build()
             .map_err(|error| Failure::system("start threads", &error))?;
+        drop(held);
         let client = runtime.block_on(async {
             let looked = cluster.look_for_manager().await;
             looked.map_err(|error| Failure::no_manager(&cluster.manager, &error))?;
@@ -94,18 +98,6 @@ impl Client {
 
     fn made(shared: Shared) -> Box<Client> {
         Box::new(Client { shared: OfProcess::new(Arc::new(shared)) })
-    }
-}
-
-/// Has signals go to the program's own threads.
-fn block_signals() {
-    #[expect(unsafe_code, reason = "no library wraps a thread's signal mask")]
-    // SAFETY: both calls only write to, and read, this set, which lives longer than they take.
-    unsafe {
-        let mut all = std::mem::zeroed();
-        libc::sigfillset(&raw mut all);
-        // It cannot fail with these arguments.
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());
     }
 }
 

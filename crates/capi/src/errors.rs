@@ -75,7 +75,8 @@ impl Failure {
     pub(crate) fn tell(self) {
         let bytes = self.message.replace('\0', " ");
         let message = CString::new(bytes).unwrap_or_default();
-        LAST.with(|last| *last.borrow_mut() = message);
+        // While a thread ends, as in a destructor of what is its own, there is no message any more.
+        let _ = LAST.try_with(|last| *last.borrow_mut() = message);
         set_errno(self.errno);
     }
 }
@@ -99,7 +100,7 @@ impl From<ClusterFileError> for Failure {
 
 /// The message of this thread's last failure: a string that stays until the thread's next one.
 pub(crate) fn last() -> *const c_char {
-    LAST.with(|last| last.borrow().as_ptr())
+    LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
 fn set_errno(errno: i32) {
@@ -113,6 +114,29 @@ fn set_errno(errno: i32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    struct AtEnd;
+
+    impl Drop for AtEnd {
+        fn drop(&mut self) {
+            Failure::new(libc::EIO, "too late").tell();
+            assert!(!last().is_null());
+        }
+    }
+
+    thread_local! {
+        static AT_END: AtEnd = const { AtEnd };
+    }
+
+    #[test]
+    fn a_thread_that_ends_may_still_fail() {
+        let work = || {
+            // Made before the message, so dropped after it.
+            AT_END.with(|_| ());
+            Failure::new(libc::EIO, "before").tell();
+        };
+        std::thread::spawn(work).join().expect("it ends");
+    }
 
     #[test]
     fn a_failure_sets_errno_and_the_message_of_its_thread_alone() {

@@ -29,5 +29,6 @@ mod methods;
 mod names;
 mod process;
 mod requests;
+mod signals;
 mod stat;
 mod transfer;
