@@ -122,8 +122,8 @@ pub struct Extents(*const Extent);
 #[derive(Debug)]
 pub struct Vectors(*const libc::iovec);
 
-/// The first of C's strings, behind the last of which is a null; or null. They are valid for the call that they
-/// were given to.
+/// The first of C's strings, behind the last of which is a null; or null. They are valid for the call that
+/// they were given to.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct Texts(*const Text);

@@ -26,9 +26,9 @@ pub struct Answered {
     rows: Option<Vec<u8>>,
 }
 
-/// Runs a method on a file: docs/methods.md has the methods. `arguments` are texts NAME=VALUE, with NULL behind
-/// the last; or NULL. `at` is one of BRAID_AT_... It takes as long as it takes to read the file. The answer is
-/// freed by braid_answer_free.
+/// Runs a method on a file: docs/methods.md has the methods. `arguments` are texts NAME=VALUE, with NULL
+/// behind the last; or NULL. `at` is one of BRAID_AT_... It takes as long as it takes to read the file. The
+/// answer is freed by braid_answer_free.
 #[unsafe(no_mangle)]
 pub extern "C" fn braid_run(
     client: Option<&Client>,
@@ -74,8 +74,8 @@ pub extern "C" fn braid_answer_text(answered: Option<&Answered>) -> *const c_cha
     answer(std::ptr::null(), || Ok(answered.ok_or_else(|| Failure::null("the answer"))?.text.as_ptr()))
 }
 
-/// The rows of an answer that is a table, as they are, and their length in bytes. They stay until the answer is
-/// freed. Fails if the answer is no table.
+/// The rows of an answer that is a table, as they are, and their length in bytes. They stay until the answer
+/// is freed. Fails if the answer is no table.
 #[unsafe(no_mangle)]
 pub extern "C" fn braid_answer_rows(
     answered: Option<&Answered>,

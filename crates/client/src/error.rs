@@ -10,7 +10,7 @@ use braid_transport::{Mismatch, TransportError};
 use braid_wire::control::NotAdmitted;
 use braid_wire::{Reason, Refusal};
 
-use crate::methods::RunFailure;
+use crate::methods::failure::RunFailure;
 use crate::naming::name::NameError;
 use crate::sealed::keys::KeyError;
 use crate::show_rate::show_rate;

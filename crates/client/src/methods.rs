@@ -8,12 +8,14 @@
 
 mod document;
 mod drives;
+pub(crate) mod failure;
 mod front;
 mod modules;
 mod parquet;
 mod passes;
 
 pub use document::RunDocument;
+pub use failure::RunFailure;
 pub use passes::{METHODS_OF_RUNS, MethodOfRuns};
 
 use std::ops::Range;
@@ -32,6 +34,7 @@ use crate::concurrent;
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::methods::drives::Drives;
+use crate::methods::failure::{HEADER_BYTES_MAX, RECORD_MAX_LEAST};
 use crate::methods::front::Front;
 use crate::naming::name::Name;
 use crate::open::OpenOptions;
@@ -42,10 +45,6 @@ use crate::view::FileView;
 const LINK_BYTES_PER_SECOND: u64 = 1_250_000_000;
 /// Time of a round trip to a drive, in nanoseconds, where nothing is known.
 const ROUND_TRIP_NS: u64 = 200_000;
-/// The least bound on records, and the step of a piece's length.
-const RECORD_MAX_LEAST: u64 = 4096;
-/// Bytes of the file's beginning in which a method's header must end.
-const HEADER_BYTES_MAX: u64 = 1 << 20;
 /// Bytes of a file that may be answered for behind the first that are not, unless more are in flight anyway.
 const AHEAD_BYTES: u64 = 64 << 20;
 
@@ -66,7 +65,7 @@ pub enum RunAt {
 pub struct RunAsk {
     /// The method's name.
     pub method: String,
-    /// Its arguments.
+    /// The method's arguments.
     pub arguments: Arguments,
     /// Where it runs.
     pub at: RunAt,
@@ -94,73 +93,9 @@ pub struct Ran {
     pub read_bytes: u64,
     /// Bytes of the arguments that went to drives.
     pub asked_bytes: u64,
-    /// True if the file was written meanwhile, as far as the manager and the drives tell: the answer may be of
-    /// several states of it. Whoever writes it without others, and has not committed, is not seen by all.
+    /// True if the file was written meanwhile, as far as the manager and the drives tell: the answer may be
+    /// of several states of it. Whoever writes it without others, and has not committed, is not seen by all.
     pub changed: bool,
-}
-
-/// Reason for which a method has no answer.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RunFailure {
-    /// Its arguments are wrong.
-    #[error(transparent)]
-    Arguments(#[from] ArgumentsError),
-    /// It cannot go on.
-    #[error(transparent)]
-    Method(#[from] MethodError),
-    /// A record is too long, or a drive's answer does not fit.
-    #[error(transparent)]
-    Seams(#[from] SeamsError),
-    /// It is no Parquet file that can be read.
-    #[error("{0}")]
-    Table(String),
-    /// Rows cannot be made Arrow.
-    #[error("its rows cannot be made Arrow: {0}")]
-    Arrow(String),
-    /// Drives may not run it on this file.
-    #[error("{0}, so no drive runs methods on it: leave out --at drive")]
-    NotAtDrives(&'static str),
-    /// The file has no first line that could be its header.
-    #[error("its first line, the header, does not end within {HEADER_BYTES_MAX} bytes")]
-    Header,
-    /// The file's first line is no text.
-    #[error(
-        "its first line, the header, is not UTF-8: give header=NAME,NAME,... and, as that line is no row, \
-         skip-first=yes"
-    )]
-    HeaderText,
-    /// The file has become shorter than it was.
-    #[error("the file was cut meanwhile: run it again, or on a snapshot")]
-    Cut,
-    /// Hashes of a block of two files differ, but their bytes do not.
-    #[error(
-        "the hashes of the blocks at byte {0} differ, and their bytes do not: a file was written meanwhile, or \
-         a drive's answer is wrong; compare snapshots, or use --at client"
-    )]
-    Hashes(u64),
-    /// A plan is for one run.
-    #[error("it takes several runs, each of which depends on the one before: there is no one plan to show")]
-    SeveralRuns,
-    /// The bound on records is too low.
-    #[error("records of {0} bytes at most are too short: the bound is at least {RECORD_MAX_LEAST}")]
-    RecordMax(u64),
-    /// A module that cannot be had.
-    #[error("{why}")]
-    Module {
-        /// Reason and remedy.
-        why: String,
-    },
-    /// A module failed at a drive.
-    #[error("at drive {drive}, {why}")]
-    AtDrive {
-        /// The drive at which it failed.
-        drive: String,
-        /// The module's fault, in words.
-        why: String,
-    },
-    /// A task of this program ended early.
-    #[error("the work was given up: this program is ending")]
-    Ended,
 }
 
 impl RunAsk {
@@ -189,8 +124,7 @@ impl Client {
         // What cannot be right is refused before anything is opened.
         let subject = name.to_string();
         if ask.method != parquet::METHOD && braid_methods::find(&ask.method).is_none() {
-            let unknown = ArgumentsError::Unknown { name: ask.method.clone() };
-            return Err(failed(&subject, unknown));
+            return Err(failed(&subject, braid_methods::unknown(&ask.method)));
         }
         let ask = self.with_module(name, ask).await?;
         let file = self.open(name, &OpenOptions::new().read(true)).await?;
@@ -229,7 +163,7 @@ impl Client {
     }
 }
 
-/// How a method would run.
+/// The way in which a method would run.
 #[derive(Debug)]
 pub struct RunPlan {
     /// Its plan sets.
@@ -249,7 +183,7 @@ pub struct PlannedRun {
     pub ways: RunWays,
 }
 
-/// What tells of a file's content, as the manager knows it.
+/// The facts about a file's content, as the manager knows them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FileState {
     size: u64,
@@ -266,7 +200,7 @@ struct Run<'a> {
     program: Arc<dyn Program>,
     state: Mutex<State<'a>>,
     drives: Drives,
-    /// How far its pieces have been put together.
+    /// The byte up to which its pieces have been put together.
     front: Front,
     /// Bytes of a piece at most. No piece is longer than a record may be: so one that is too long lies across
     /// the end of a piece, wherever it is, and is found there.
@@ -279,7 +213,7 @@ struct State<'a> {
     seams: Seams,
 }
 
-/// What was made of a range.
+/// The answer for a range.
 struct Judged {
     /// The ends of its pieces.
     edges: Vec<Edge>,
@@ -294,7 +228,7 @@ impl File {
         Ok(Ran { changed: ran.changed | self.has_changed(before).await?, ..ran })
     }
 
-    /// What the manager said of the file's content last.
+    /// The last that the manager said of the file's content.
     fn state(&self) -> FileState {
         let known = self.known();
         let view = self.handle().view();
@@ -481,7 +415,7 @@ fn piece_max(record_max: u64) -> u32 {
     u32::try_from(bytes / RECORD_MAX_LEAST * RECORD_MAX_LEAST).expect("a piece is small")
 }
 
-/// What a method costs, as it says itself.
+/// The cost of a method, as it says itself.
 fn cost_of(program: &dyn Program) -> MethodCost {
     let is_sequential = program.order() == Order::Sequential;
     let known = braid_methods::find(program.name());

@@ -18,12 +18,12 @@ use tokio::sync::Notify;
 
 use crate::calibration::{Calibration, Traffic, device_cost};
 use crate::connections::buffers::Pool;
-use crate::connections::methods;
 use crate::connections::modules::Modules;
 use crate::connections::room::PeerSlots;
 use crate::connections::sending::Chosen;
 use crate::damage::Damage;
 use crate::device::gate::Gate;
+use crate::device::processors::processors;
 use crate::device::rail::Rails;
 use crate::keys::Keys;
 use crate::life::clock::{Clock, Moment};
@@ -144,7 +144,7 @@ impl Core {
             store,
             pool: Pool::new(settings.payload_bytes_max - settings.payload_bytes_max / PROMISED_PART),
             promised_pool: Pool::new(settings.payload_bytes_max / PROMISED_PART),
-            processors: methods::processors(&gate),
+            processors: processors(&gate),
             modules: Modules::default(),
             rails: Rails::new(&gate, settings.rail_bytes_per_second),
             gate,

@@ -3,5 +3,6 @@
 pub(crate) mod flows;
 pub(crate) mod gate;
 pub(crate) mod own_work;
+pub(crate) mod processors;
 pub(crate) mod rail;
 mod served;

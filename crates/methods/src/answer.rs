@@ -3,7 +3,7 @@
 /// The answer of a method for a whole file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// How many records there are, and how many bytes they have.
+    /// The numbers of records and of their bytes.
     Count {
         /// Number of records.
         records: u64,
@@ -12,7 +12,7 @@ pub enum Answer {
     },
     /// Records, in the file's order.
     Records(Vec<Found>),
-    /// How values are spread.
+    /// The spread of values.
     Histogram {
         /// The bins, in order.
         bins: Vec<Bin>,
@@ -27,7 +27,7 @@ pub enum Answer {
     Digest {
         /// The hash's name.
         algorithm: &'static str,
-        /// The hash.
+        /// The hash's bytes.
         digest: [u8; 32],
     },
     /// Hashes of the file's blocks, in order.

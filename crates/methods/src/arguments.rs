@@ -17,15 +17,17 @@ pub struct Arguments(pub Vec<Argument>);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ArgumentsError {
     /// There is no such method.
-    #[error("there is no method {name:?}; there are: {}", crate::program::names())]
+    #[error("there is no method {name:?}; there are: {known}")]
     Unknown {
         /// The name that was asked for.
         name: String,
+        /// The names that there are.
+        known: String,
     },
     /// The method does not take such an argument.
     #[error("{method} takes no argument {name:?}; it takes: {takes}")]
     Name {
-        /// The method.
+        /// The method's name.
         method: &'static str,
         /// The argument's name.
         name: String,
@@ -41,7 +43,7 @@ pub enum ArgumentsError {
     /// The method needs this argument.
     #[error("{method} needs the argument {name}=...")]
     Missing {
-        /// The method.
+        /// The method's name.
         method: &'static str,
         /// The argument's name.
         name: &'static str,
@@ -51,9 +53,9 @@ pub enum ArgumentsError {
     Value {
         /// The argument's name.
         name: &'static str,
-        /// Its value.
+        /// The argument's value.
         value: String,
-        /// What is wrong, and what is allowed.
+        /// The fault, and what is allowed.
         why: String,
     },
     /// The arguments of a method are too long.
@@ -61,7 +63,7 @@ pub enum ArgumentsError {
     TooLong {
         /// Bytes of all names and values.
         bytes: usize,
-        /// The bound.
+        /// The bound in bytes.
         max: usize,
     },
 }
@@ -84,9 +86,7 @@ impl Arguments {
 
     /// Refuses arguments that the method does not take, and those that are named twice.
     pub fn check(&self, method: &'static str, takes: &[&'static str]) -> Result<(), ArgumentsError> {
-        let known = crate::program::find(method);
-        let shown = known.map_or_else(|| takes.join(", "), |known| known.arguments.to_owned());
-        self.check_among(method, takes, &shown)
+        self.check_among(method, takes, &takes.join(", "))
     }
 
     /// The same for a method of another crate, whose arguments are `shown` to people.

@@ -14,11 +14,11 @@ use crate::tree::{CHUNK_BYTES, Nodes};
 
 /// Bytes that SHA-256 takes at a time.
 const BLOCK_BYTES: usize = 64;
-/// What SHA-256 begins with (FIPS 180-4, section 5.3.3).
+/// The state with which SHA-256 begins (FIPS 180-4, section 5.3.3).
 const BEGINNING: [u32; 8] =
     [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
 
-/// The method.
+/// The method with its arguments.
 #[derive(Debug)]
 pub(crate) struct Checksum {
     size: u64,

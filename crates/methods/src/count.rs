@@ -8,7 +8,7 @@ use crate::codec::{Input, Output};
 use crate::program::{MethodError, Program, Running};
 use crate::records::{Records, wide};
 
-/// The method.
+/// The method with its arguments.
 #[derive(Debug)]
 pub(crate) struct Count {
     records: Records,

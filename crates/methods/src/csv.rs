@@ -21,7 +21,7 @@ const COLUMNS_MAX: usize = 1000;
 /// Names of columns that an error lists.
 const SHOWN_MAX: usize = 50;
 
-/// The method.
+/// The method with its arguments.
 #[derive(Debug)]
 pub(crate) struct Csv {
     delimiter: u8,

@@ -22,7 +22,7 @@ const STEP_WORK: usize = 64 << 20;
 /// Bytes of lines that a drive judges between two looks at the clock, at least.
 const STEP_BYTES_LEAST: usize = 1024;
 
-/// The method.
+/// The method with its arguments.
 #[derive(Debug)]
 pub(crate) struct FrequentSets {
     /// The sets to count, by their first items; none: single items.

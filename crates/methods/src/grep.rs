@@ -21,7 +21,7 @@ const AT_DRIVES: [Compiled; 2] = [
 /// Bytes of all lines that are found, at most.
 pub(crate) const ANSWER_BYTES_MAX: u64 = 1 << 30;
 
-/// The method.
+/// The method with its arguments.
 #[derive(Debug)]
 pub(crate) struct Grep {
     regex: Regex,

@@ -9,7 +9,7 @@ use crate::records::{Records, lines, wide};
 /// Bins at most.
 const BINS_MAX: u64 = 10_000;
 
-/// The method.
+/// The method with its arguments.
 #[derive(Debug)]
 pub(crate) struct Histogram {
     /// The field whose number counts, from 0; `None`: the line's length does.

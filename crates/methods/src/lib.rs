@@ -24,6 +24,7 @@ mod csv;
 mod frequent_sets;
 mod grep;
 mod histogram;
+mod list;
 mod modules;
 mod piece;
 mod program;
@@ -37,11 +38,12 @@ pub use apriori::{SET_ITEMS_MAX, candidates};
 pub use arguments::{Argument, Arguments, ArgumentsError};
 pub use code::{WASM, module_named, parse_code};
 pub use condition::{Comparison, Operator};
+pub use list::{METHODS, find, parse, unknown};
 pub use modules::{
     Block, End, Engine, EngineError, Kind as ModuleKind, MODULE_BYTES_MAX, Module, Task, hash_of, name_of,
 };
 pub use piece::{run_piece, run_piece_in_steps};
-pub use program::{METHODS, Method, MethodError, Order, Parse, Program, Running, find, parse};
+pub use program::{Method, MethodError, Order, Parse, Program, Running};
 pub use records::{RECORD_BYTES_MAX, Records, Split};
 pub use seams::{Edge, Record, Seams, SeamsError};
 pub use tree::CHUNK_BYTES;

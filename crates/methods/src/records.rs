@@ -5,7 +5,7 @@ use memchr::{memchr, memrchr};
 /// The longest record, in bytes, unless the caller sets another bound.
 pub const RECORD_BYTES_MAX: u64 = 1 << 20;
 
-/// How a file is cut into records.
+/// The records into which a file is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Records {
     /// Lines: each ends with a line feed, which belongs to it. The last one may lack it.

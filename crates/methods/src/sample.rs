@@ -14,7 +14,7 @@ const COUNT_MAX: u64 = 100_000;
 /// Bytes of all records that are drawn, at most.
 const BYTES_MAX: u64 = 64 << 20;
 
-/// The method.
+/// The method with its arguments.
 #[derive(Debug)]
 pub(crate) struct Sample {
     records: Records,

@@ -38,7 +38,7 @@ pub enum SeamsError {
     TooLong {
         /// First byte of the record, in the file.
         from: u64,
-        /// The bound.
+        /// The bound in bytes.
         max: u64,
     },
     /// Two answers for the same bytes, or an edge whose ends do not fit its place.

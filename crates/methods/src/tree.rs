@@ -26,7 +26,7 @@ const HASH_BYTES: usize = 32;
 
 type Hash = [u8; HASH_BYTES];
 
-/// The method.
+/// The method with its arguments.
 #[derive(Debug)]
 pub(crate) struct Tree {
     size: u64,

@@ -10,7 +10,7 @@ use pyo3::types::{PyBytes, PyDict};
 
 use crate::calls::Answer as IntoPython;
 
-/// How far a run is, for other threads.
+/// The place that a run has reached, for other threads.
 #[pyclass(frozen, module = "braidfs._native")]
 #[derive(Default)]
 pub(crate) struct Progress {

@@ -184,8 +184,8 @@ impl Running {
     fn start(worker: &Worker, time: Duration) -> Result<Running, String> {
         let start = || {
             let (socket, theirs) = UnixStream::pair()?;
-            // A whole piece on its way costs fewer turns of both processes. If the system does not let it be so
-            // large, it is as large as may be.
+            // A whole piece on its way costs fewer turns of both processes. If the system does not let it be
+            // so large, it is as large as may be.
             if set_socket_send_buffer_size_force(&socket, SENT_BYTES).is_err() {
                 set_socket_send_buffer_size(&socket, SENT_BYTES)?;
             }

@@ -56,8 +56,8 @@ pub struct Binding(pub [u8; 16]);
 /// fence reaches is shut out after this time.
 pub const CAPABILITY_MS: u64 = 120_000;
 
-/// The wire version since which there are rights to run methods. Peers of older versions refuse capabilities that
-/// have them.
+/// The wire version since which there are rights to run methods. Peers of older versions refuse capabilities
+/// that have them.
 pub const METHODS_SINCE: u16 = 4;
 
 /// Epoch of the working keys with which the manager signs capabilities for its own use. It is always in

@@ -277,8 +277,8 @@ impl Wire for String {
     }
 }
 
-/// A last field that a message's body got in a later version. An older peer's body ends before it: then it has
-/// its type's default, whose meaning the message's table states.
+/// A last field that a message's body got in a later version. An older peer's body ends before it: then it
+/// has its type's default, whose meaning the message's table states.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Added<T>(pub T);
 

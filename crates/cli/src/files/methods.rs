@@ -70,7 +70,8 @@ impl From<args::At> for RunAt {
 /// Runs `braid run`.
 pub(crate) async fn run(asked: args::Run, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
     let at = RunAt::from(asked.at);
-    let (Some(method), Some(name)) = (asked.method, asked.name) else { return list(report) };
+    let Some(method) = asked.method else { return list(report) };
+    let Some(name) = asked.name else { return list(report) };
     let name = remote(&name)?;
     let arguments = arguments_of(&asked.arguments)?;
     let client = connect::cluster(cluster).await?;

@@ -27,7 +27,7 @@ use crate::peers::drive_requests::Failure;
 use crate::peers::faults::{Remedy, read_remedy};
 use crate::view::FileView;
 
-/// What is asked of drives, and what came of it.
+/// The questions to drives, and what came of them.
 pub(super) struct Drives {
     method: String,
     arguments: Vec<RunArgument>,
@@ -60,7 +60,7 @@ pub(super) struct At {
     pub(super) column: Column,
 }
 
-/// What became of a part of a file that is taken in order.
+/// The outcome for a part of a file that is taken in order.
 pub(super) enum Part {
     /// A drive went on over this piece.
     Answered(Edge),
@@ -253,8 +253,8 @@ impl Drives {
         Ok(parts)
     }
 
-    /// Sends one request of this run; `None` if it is not answered. A drive that lacks the module gets it. If the
-    /// module fails there, the run has failed.
+    /// Sends one request of this run; `None` if it is not answered. A drive that lacks the module gets it. If
+    /// the module fails there, the run has failed.
     async fn own(
         &self,
         run: &Run<'_>,

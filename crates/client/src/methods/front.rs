@@ -4,7 +4,7 @@
 
 use tokio::sync::watch;
 
-/// How far a run is, for those who are to go on behind it.
+/// The place that a run has reached, for those who are to go on behind it.
 #[derive(Debug)]
 pub(super) struct Front {
     reached: watch::Sender<u64>,
@@ -16,7 +16,8 @@ impl Front {
         Front { reached: watch::Sender::new(0), ahead_max }
     }
 
-    /// Waits until this byte is near enough to the front. Whoever is before it has begun, and moves the front.
+    /// Waits until this byte is near enough to the front. Whoever is before it has begun, and moves the
+    /// front.
     pub(super) async fn near(&self, byte: u64) {
         let least = byte.saturating_sub(self.ahead_max);
         let mut reached = self.reached.subscribe();

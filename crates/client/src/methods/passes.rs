@@ -38,17 +38,17 @@ pub const METHODS_OF_RUNS: &[MethodOfRuns] = &[
 /// A method that takes several runs, for people.
 #[derive(Debug, Clone, Copy)]
 pub struct MethodOfRuns {
-    /// Its name.
+    /// The method's name.
     pub name: &'static str,
-    /// What it answers.
+    /// The question that it answers.
     pub about: &'static str,
-    /// Its arguments.
+    /// The method's arguments.
     pub arguments: &'static str,
 }
 
 impl Client {
-    /// Runs a method on a file: one of those that drives know ([`METHODS`](crate::METHODS)), or one that takes
-    /// several runs of them ([`METHODS_OF_RUNS`]).
+    /// Runs a method on a file: one of those that drives know ([`METHODS`](crate::METHODS)), or one that
+    /// takes several runs of them ([`METHODS_OF_RUNS`]).
     pub async fn run(&self, name: &Name, ask: &RunAsk) -> Result<Ran> {
         let subject = name.to_string();
         match ask.method.as_str() {

@@ -13,7 +13,7 @@ use braid_methods::{
     Argument, Arguments, Edge, Engine, Method, MethodError, Module, Order, Program, WASM, module_named,
     run_piece_in_steps,
 };
-use braid_schedule::{Config, Direction, Flow};
+use braid_schedule::{Direction, Flow};
 use braid_store::DiskReads;
 use braid_transport::host;
 use braid_wire::capability::Rights;
@@ -31,7 +31,7 @@ use crate::connections::reply::Answer;
 use crate::connections::requests::{Requests, no_object};
 use crate::core::Core;
 use crate::device::flows::flow_of;
-use crate::device::gate::{Entry, Gate, Slot};
+use crate::device::gate::{Entry, Slot};
 use crate::device::rail::by_bytes;
 
 /// Time after which a request is answered with what has been done.
@@ -40,17 +40,7 @@ const ANSWER_AFTER: Duration = Duration::from_secs(1);
 const JUDGED_WITHIN: Duration = Duration::from_secs(1);
 /// Memory for a method that was compiled, for each byte of its arguments.
 const COMPILED_BYTES: usize = 16;
-/// Time of a processor that methods may have in flight, for each processor.
-const IN_FLIGHT_NS: u64 = 20_000_000;
 const PICOSECONDS: u64 = 1000;
-
-/// A gate before the processors, for methods: all of them but one, which is left to other requests.
-pub(crate) fn processors(disk: &Gate) -> Arc<Gate> {
-    let all = std::thread::available_parallelism().map_or(1, usize::from);
-    let own = all.saturating_sub(1).max(1);
-    let in_flight_ns = IN_FLIGHT_NS.saturating_mul(u64::try_from(own).unwrap_or(1));
-    disk.beside(Config { reads_in_flight: own, ..Config::new(in_flight_ns) })
-}
 
 /// A method's request as it is carried out.
 struct Running {
@@ -76,7 +66,7 @@ struct SoFar {
     is_answered: bool,
 }
 
-/// What a method made of a piece.
+/// The answer of a method for a piece.
 struct Judged {
     edge: Edge,
     /// The partial answer for this piece and all before it.
@@ -141,7 +131,8 @@ impl Running {
         Answer::new(self.g, RunReply { pieces: so_far.pieces, partial })
     }
 
-    /// The method with its arguments, which are looked at in their turn, as they may be many, or code of a user.
+    /// The method with its arguments, which are looked at in their turn, as they may be many, or code of a
+    /// user.
     async fn program(&self) -> Result<Arc<dyn Program>, Answer> {
         let own = self.run.arguments.iter();
         let argument = own.map(|own| Argument { name: own.name.clone(), value: own.value.clone() });

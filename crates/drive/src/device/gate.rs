@@ -690,9 +690,7 @@ mod tests {
         let gate = gate();
         let reads = enter(&gate, client(1), 1);
         let (begun, writes) = mpsc::channel();
-        gate.enter(client(2), Direction::Write, MIB, move |slot| {
-            let _ = begun.send(slot);
-        });
+        gate.enter(client(2), Direction::Write, MIB, move |slot| drop(begun.send(slot)));
         let write = writes.try_recv().expect("it has begun");
         assert_eq!(reads_in_flight(&gate), None);
         drop(write);

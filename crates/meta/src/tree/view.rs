@@ -152,8 +152,8 @@ pub fn opened(
     }
 }
 
-/// The methods that a drive runs for the opener of a file, if the older of the two speaks this wire version. An
-/// older peer cannot read capabilities that have a right to run methods.
+/// The methods that a drive runs for the opener of a file, if the older of the two speaks this wire version.
+/// An older peer cannot read capabilities that have a right to run methods.
 fn runs(of_volume: Methods, opener: Opener, version: u16) -> Methods {
     match opener {
         Opener::Reader | Opener::Writer(_) if version >= METHODS_SINCE => of_volume,

@@ -199,7 +199,7 @@ pub(crate) fn write(table: &RecordBatch, properties: WriterProperties) -> Vec<u8
     writer.into_inner().expect("written")
 }
 
-/// What is to come of it, by the crate's own reader.
+/// The answer that is to come of it, by the crate's own reader.
 pub(crate) fn expected(file: &[u8], columns: &[&str], holds: Option<Holds>) -> RecordBatch {
     let reader = ParquetRecordBatchReaderBuilder::try_new(Bytes::copy_from_slice(file)).expect("a file");
     let schema = Arc::clone(reader.schema());

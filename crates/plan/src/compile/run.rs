@@ -10,7 +10,7 @@ use super::read;
 use crate::ir::{MemoryRange, Op, PlanSet, Strategy, Want};
 use crate::request::{PlanError, Request, Target};
 
-/// What a method costs, as a guess.
+/// The cost of a method, as a guess.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MethodCost {
     /// Bytes of the answer for each 1,000 bytes of the file.
@@ -21,7 +21,7 @@ pub struct MethodCost {
     pub is_sequential: bool,
 }
 
-/// What is known of where a method may run.
+/// The facts about the places where a method may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunSite {
     /// Bytes a second of the client's link to the drives.
@@ -32,7 +32,7 @@ pub struct RunSite {
     pub piece_bytes: u64,
 }
 
-/// What one way to run a method costs.
+/// The cost of one way to run a method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunCost {
     /// Bytes on the client's link.
@@ -95,7 +95,7 @@ fn add(target: &Target<'_>, draft: &mut Draft, piece: &Piece, permille: u64) {
     draft.instruction(column, Vec::new(), op);
 }
 
-/// What a method costs at the drives of this plan set and at the client.
+/// The costs of a method at the drives of this plan set and at the client.
 pub fn run_ways(set: &PlanSet, cost: MethodCost, site: &RunSite) -> RunWays {
     let totals = set.totals();
     let link_ns = |bytes: u64| scaled(bytes, 1_000_000_000, site.link_bytes_per_second.max(1));

@@ -1,4 +1,5 @@
-//! Rules 14, 23 and 24: a read returns what was asked for, a check finds damage, a method runs once on all. Writes have their own file.
+//! Rules 14, 23 and 24: a read returns what was asked for, a check finds damage, a method runs once on all.
+//! Writes have their own file.
 
 use braid_layout::{Role, Segment, Stripe};
 

@@ -250,7 +250,7 @@ pub enum Violation {
     /// Rule 24: a method runs on parity, or on bytes that were not asked for.
     #[error("{id}: the method must not run on these bytes")]
     Stray {
-        /// The instruction.
+        /// The instruction that it is about.
         id: InstructionId,
     },
 }

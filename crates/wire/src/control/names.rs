@@ -164,7 +164,7 @@ record! {
 choice! {
     /// The methods that drives run on a volume's files, for those who may read them.
     pub enum Methods {
-        /// None.
+        /// No methods at all.
         None = 0,
         /// Those that drives have.
         Builtin = 1,
@@ -178,7 +178,7 @@ record! {
     pub struct VolumeMethods {
         /// The volume's name.
         name: String,
-        /// The methods.
+        /// The methods that it gets.
         methods: Methods,
     }
 }
@@ -296,7 +296,7 @@ record! {
     pub struct MethodsRow {
         /// The volume's number.
         volume: VolumeId,
-        /// The methods.
+        /// The methods that it gets.
         methods: Methods,
     }
 }

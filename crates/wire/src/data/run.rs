@@ -60,7 +60,7 @@ record! {
 }
 
 record! {
-    /// What a drive did with a piece.
+    /// The outcome for a piece at a drive.
     pub struct RanPiece {
         /// False if the drive does not answer for the piece: its unit was never written or is damaged, or the
         /// piece's answer is too long. The asker reads it.
@@ -79,7 +79,7 @@ record! {
 record! {
     /// The answer to a [`Run`].
     pub struct RunReply {
-        /// What was done with the first pieces, at least one. The others are to be asked for again.
+        /// The outcome for the first pieces, at least one. The others are to be asked for again.
         pieces: Vec<RanPiece>,
         /// The method's partial answer for all pieces that were answered; its form is the method's.
         partial: Vec<u8>,
