@@ -85,8 +85,8 @@ pub struct Ran {
     pub bytes_at_drives: u64,
     /// Bytes of the answers of drives, ends of pieces included.
     pub answer_bytes: u64,
-    /// True if the file was written meanwhile, as far as the manager and the drives tell: the answer may be of
-    /// several states of it. Whoever writes it without others, and has not committed, is not seen by all.
+    /// True if the file was written meanwhile, as far as the manager and the drives tell: the answer may be
+    /// of several states of it. Whoever writes it without others, and has not committed, is not seen by all.
     pub changed: bool,
 }
 

@@ -16,7 +16,8 @@ impl Front {
         Front { reached: watch::Sender::new(0), ahead_max }
     }
 
-    /// Waits until this byte is near enough to the front. Whoever is before it has begun, and moves the front.
+    /// Waits until this byte is near enough to the front. Whoever is before it has begun, and moves the
+    /// front.
     pub(super) async fn near(&self, byte: u64) {
         let least = byte.saturating_sub(self.ahead_max);
         let mut reached = self.reached.subscribe();

@@ -42,8 +42,8 @@ pub struct MethodOfRuns {
 }
 
 impl Client {
-    /// Runs a method on a file: one of those that drives know ([`METHODS`](crate::METHODS)), or one that takes
-    /// several runs of them ([`METHODS_OF_RUNS`]).
+    /// Runs a method on a file: one of those that drives know ([`METHODS`](crate::METHODS)), or one that
+    /// takes several runs of them ([`METHODS_OF_RUNS`]).
     pub async fn run(&self, name: &Name, ask: &RunAsk) -> Result<Ran> {
         let subject = name.to_string();
         match ask.method.as_str() {

@@ -433,8 +433,8 @@ impl<'b> Flight<'_, 'b> {
     }
 }
 
-/// Returns true if a method did not end in time. Methods have their turns after reads: this says nothing about
-/// the drive's other answers.
+/// Returns true if a method did not end in time. Methods have their turns after reads: this says nothing
+/// about the drive's other answers.
 fn is_late_method(is_method: bool, error: &TransportError) -> bool {
     is_method && matches!(error, TransportError::Timeout { .. })
 }
