@@ -249,7 +249,10 @@ impl Running {
                 let _ = told.send(result);
             });
         });
-        came.await.unwrap_or_else(|_| Err(self.busy()))
+        match came.await {
+            Ok(result) => result,
+            Err(_) => Err(self.busy()),
+        }
     }
 
     async fn turn_to_judge(&self, bytes: u64) -> Result<Slot, Answer> {
