@@ -24,8 +24,8 @@ use std::sync::{Arc, Mutex};
 
 use braid_layout::Lease;
 use braid_methods::{
-    Answer, Arguments, ArgumentsError, Edge, MethodError, Module, Order, Program, RECORD_BYTES_MAX, Running,
-    Seams, SeamsError, WASM, parse_code, run_piece,
+    Answer, Arguments, Edge, MethodError, Module, Order, Program, RECORD_BYTES_MAX, Running, Seams, WASM,
+    parse_code, run_piece,
 };
 use braid_plan::{MethodCost, PlanSet, RunSite, RunWays};
 

@@ -119,7 +119,7 @@ mod tests {
             for (set, found) in PLANTED.iter().zip(&mut found).filter(|(set, _)| set.items.len() == items) {
                 *found = counted.count_of(set.items);
             }
-            asked = candidates(&counted.frequent(40));
+            asked = candidates(&counted.frequent(40)).expect("few");
         }
         assert_eq!(found, expected.into_iter().map(Some).collect::<Vec<_>>());
         assert!(counting_rate(&sales, &[]).expect("counted") > 0.0);

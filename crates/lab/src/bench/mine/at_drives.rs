@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use braid_bench::mining::{Counted, Known, Sales, arguments, candidates};
+use braid_bench::mining::{Counted, Known, Sales, arguments};
 use braid_bench::stripes::Goal;
 use braid_cli::DriveOptions;
 use braid_cli::output::exit::{Exit, Failure};
@@ -96,7 +96,7 @@ impl AtDrives<'_> {
         points: &mut Points,
     ) -> Result<(), Failure> {
         let (_, counted) = self.scan(&[], RunAt::Drives).await?;
-        let pairs = candidates(&counted.frequent(self.support));
+        let pairs = super::candidates(&counted.frequent(self.support))?;
         let asked: [&[Vec<u32>]; 2] = [&[], &pairs];
         // Samples by pass, and by part.
         let mut samples: [[Vec<Scan>; PARTS.len()]; 2] = Default::default();
@@ -150,7 +150,7 @@ impl AtDrives<'_> {
     async fn over_loopback(&self, run: &mut Run, drives: u16, lacks: &str) -> Result<(), Failure> {
         let (scan, counted) = self.scan(&[], RunAt::Drives).await?;
         run.add(&loopback_row(PASSES[0]), scan.words(drives), scan.rate / 1e6, None);
-        let pairs = candidates(&counted.frequent(self.support));
+        let pairs = super::candidates(&counted.frequent(self.support))?;
         let (scan, _) = self.scan(&pairs, RunAt::Drives).await?;
         run.add(&loopback_row(PASSES[1]), scan.words(drives), scan.rate / 1e6, None);
         run.ended("E13: slower links", Err(Failure::new(Exit::Usage, "limit links", lacks)))

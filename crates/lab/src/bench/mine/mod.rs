@@ -8,7 +8,7 @@ mod charts;
 mod pairs;
 mod server;
 
-use braid_bench::mining::{CHUNK_BYTES, Known, PLANTED, Sales, candidates, counting_rate};
+use braid_bench::mining::{CHUNK_BYTES, Known, PLANTED, Sales, counting_rate};
 use braid_cli::output::exit::{Exit, Failure};
 use braid_cli::output::report::Report;
 use braid_client::{Name, OpenOptions};
@@ -87,7 +87,7 @@ fn bound(run: &mut Run, plan: &mut Plan) -> Result<(), Failure> {
     plan.counting = counting_rate(&few, &[]).map_err(failed)?;
     // As many candidates as single items that are frequent make: about forty.
     let single: Vec<Vec<u32>> = (100..128).map(|item| vec![item]).collect();
-    let pairs = counting_rate(&few, &candidates(&single)).map_err(failed)?;
+    let pairs = counting_rate(&few, &candidates(&single)?).map_err(failed)?;
     let most = plan.pairs.iter().copied().max().unwrap_or(1);
     let all = plan.carried(most);
     let links = if all > 0.0 { format!("; {most} links carry {}", show(all)) } else { String::new() };
@@ -137,6 +137,12 @@ fn check(counted: &braid_bench::mining::Counted, known: &Known, items: usize) ->
         }
     }
     Ok(())
+}
+
+/// The sets to count after these.
+fn candidates(frequent: &[Vec<u32>]) -> Result<Vec<Vec<u32>>, Failure> {
+    let sets = braid_bench::mining::candidates(frequent);
+    sets.map_err(|error| Failure::new(Exit::Failed, "find the sets to count", error.to_string()))
 }
 
 fn failed(error: braid_bench::Error) -> Failure {

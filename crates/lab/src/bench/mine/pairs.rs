@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use braid_bench::mining::{Counted, Job, Known, PRODUCERS, Source, candidates, combined};
+use braid_bench::mining::{Counted, Job, Known, PRODUCERS, Source, combined};
 use braid_bench::stripes::Goal;
 use braid_cli::DriveOptions;
 use braid_cli::output::exit::{Doing, Failure};
@@ -163,7 +163,7 @@ impl Pairs {
             if items == 1 {
                 samples.push((passed.rate(), passed.busy));
             }
-            asked = candidates(&frequent);
+            asked = super::candidates(&frequent)?;
             if asked.is_empty() {
                 break;
             }
