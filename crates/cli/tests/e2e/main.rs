@@ -21,6 +21,7 @@ mod managers;
 mod manual;
 mod media;
 mod messages;
+mod methods;
 mod modules;
 mod mount;
 mod mount_direct;
