@@ -20,7 +20,7 @@ fn drives_answer_what_plain_programs_say() {
     let local = cluster.file("log");
     fs::write(&local, ["id,rest\n", &text].concat()).expect("written");
     cluster.put(&local, "braid://main/log");
-    let said = |line: &str| cluster.line(line).ok().text();
+    let said = |line: &str| cluster.line(line).ok().text().to_owned();
     let all = fs::metadata(&local).expect("it is there").len();
 
     assert_eq!(said("run count braid://main/log"), format!("200001 records, {all} bytes\n"));
@@ -35,7 +35,7 @@ fn drives_answer_what_plain_programs_say() {
     assert!(said("run").contains("frequent-sets"));
     assert!(said("run count braid://main/log --explain").contains("at the drives"));
 
-    let sha256 = std::process::Command::new("sha256sum").arg(&local).output().expect("run");
+    let sha256 = Command::new("sha256sum").arg(&local).output().expect("run");
     let expected = String::from_utf8_lossy(&sha256.stdout)[..64].to_owned();
     assert_eq!(said("sum --sha256 braid://main/log"), format!("{expected}  braid://main/log\n"));
     let blake3 = said("sum braid://main/log");
