@@ -350,9 +350,9 @@ uint64_t braid_stripe_bytes(const struct braid_file *file);
 int braid_lateness(const struct braid_file *file, struct braid_account *lateness);
 
 /**
- * Runs a method on a file: docs/methods.md has the methods. `arguments` are texts NAME=VALUE, with NULL behind
- * the last; or NULL. `at` is one of BRAID_AT_... It takes as long as it takes to read the file. The answer is
- * freed by braid_answer_free.
+ * Runs a method on a file: docs/methods.md has the methods. `arguments` are texts NAME=VALUE, with NULL
+ * behind the last; or NULL. `at` is one of BRAID_AT_... It takes as long as it takes to read the file. The
+ * answer is freed by braid_answer_free.
  */
 struct braid_answer *braid_run(const struct braid_client *client,
                                const char * method,
@@ -366,11 +366,10 @@ struct braid_answer *braid_run(const struct braid_client *client,
 const char *braid_answer_text(const struct braid_answer *answered);
 
 /**
- * The rows of an answer that is a table, as they are, and their length in bytes. They stay until the answer is
- * freed. Fails if the answer is no table.
+ * The rows of an answer that is a table, as they are, and their length in bytes. They stay until the answer
+ * is freed. Fails if the answer is no table.
  */
-const void *braid_answer_rows(const struct braid_answer *answered,
-                              size_t *length);
+const void *braid_answer_rows(const struct braid_answer *answered, size_t *length);
 
 /**
  * Frees an answer, which is not used again; NULL is allowed.
