@@ -259,7 +259,7 @@ fn everything_is_dumped_and_counted() {
     // Every write is pending: nothing has settled it.
     assert_eq!((facts.whole_units, facts.whole_extents), (facts.units, facts.extents));
     let opaque = 2 * u64::try_from(b"mapopaque".len()).expect("small");
-    assert_eq!(facts.index_bytes(), 2 * 168 + opaque + facts.units * (48 + 216) + facts.extents * 16);
+    assert_eq!(facts.index_bytes(), 2 * 168 + opaque + facts.units * (48 + 208) + facts.extents * 16);
     let (store, _) = open(dir.path());
     assert_eq!(store.stat().expect("stat").live, facts.live());
 }
