@@ -11,11 +11,18 @@ _PLACES = ("cheapest", "drive", "client")
 class Answer(NamedTuple):
     """The answer of a method for a whole file, and what it took."""
 
-method: str #: The answer: the fields that ``braid run METHOD --json`` has. Records are pairs of offset
-and bytes, bins #: are (from, to, count), sets are (items, count), and rows are bytes. facts: Dict[str,
-Any] #: Bytes of the file. bytes: int #: Bytes that drives answered for; the others were read.
-bytes_at_drives: int #: Bytes of the answers of drives. answer_bytes: int #: True if the file was written
-meanwhile: the answer may be of several states of it. changed: bool
+    method: str
+    #: The answer: the fields that ``braid run METHOD --json`` has. Records are pairs of offset and bytes, bins
+    #: are (from, to, count), sets are (items, count), rows and what modules emit are bytes.
+    facts: Dict[str, Any]
+    #: Bytes of the file.
+    bytes: int
+    #: Bytes that drives answered for; the others were read.
+    bytes_at_drives: int
+    #: Bytes of the answers of drives.
+    answer_bytes: int
+    #: True if the file was written meanwhile: the answer may be of several states of it.
+    changed: bool
 
 
 def answer(method: str, row: Any) -> Answer:

@@ -294,11 +294,9 @@ impl Reading<'_> {
         if stored > u64::from(AT_CLIENT.page_bytes) {
             return Err(failed(PageError::TooLarge { bytes: stored, rows: page.rows, limits: AT_CLIENT }));
         }
-        let client = &self.file.handle().client;
-        let bytes = {
-            let _permit = client.set_permit_for(u64::from(page.bytes)).await;
-            Arc::new(self.read(&page.range()).await?)
-        };
+        // Until it is judged: so many pages are in memory here at a time.
+        let _permit = self.file.handle().client.judging_permit().await;
+        let bytes = Arc::new(self.read(&page.range()).await?);
         let mut dictionary = None;
         loop {
             let work = self.work(question, &task, Arc::clone(&bytes), dictionary.clone());
