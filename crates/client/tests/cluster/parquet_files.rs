@@ -120,6 +120,28 @@ async fn of_one_percent_little_more_than_the_answer_moves() {
     }
 }
 
+/// Pages of more bytes, at once, than a client reads at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_pages_that_the_client_reads_do_not_wait_for_each_other() {
+    let cluster = Cluster::start(3).await;
+    let client = cluster.client().await;
+    client.volume_create("main", None, 0).await.expect("a volume");
+    let table = tables::table(&mut Draw(9), 200_000);
+    let properties = WriterProperties::builder()
+        .set_dictionary_enabled(false)
+        .set_compression(parquet::basic::Compression::UNCOMPRESSED)
+        .set_max_row_group_row_count(Some(200_000))
+        .set_data_page_row_count_limit(4000)
+        .set_write_batch_size(500);
+    let file = tables::write(&table, properties.build());
+    let at = name("f");
+    write(&client, &at, shape(Scheme::Raid5, 2, 1, 1 << 20), &file).await;
+    let ask = asked(&["f", "large"], None).at(RunAt::Client);
+    let ran = tokio::time::timeout(std::time::Duration::from_secs(120), client.run(&at, &ask)).await;
+    let ran = ran.expect("it does not hang").expect("run");
+    assert!(of_stream(stream(&ran)) == expected(&file, &["f", "large"], None));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn bad_questions_and_damaged_files_are_named() {
     let cluster = Cluster::start(3).await;
