@@ -12,8 +12,8 @@ class Answer(NamedTuple):
     """The answer of a method for a whole file, and what it took."""
 
     method: str
-    #: The answer: the fields that ``braid run METHOD --json`` has. Records are pairs of offset and bytes, bins
-    #: are (from, to, count), sets are (items, count), rows and what modules emit are bytes.
+    #: The answer: the fields that ``braid run METHOD --json`` has. Records are pairs of offset and bytes,
+    #: bins are (from, to, count), sets are (items, count), rows and what modules emit are bytes.
     facts: Dict[str, Any]
     #: Bytes of the file.
     bytes: int
