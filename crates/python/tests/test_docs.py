@@ -29,6 +29,6 @@ def test_the_readme(cluster, capsys):
 def test_the_document(cluster):
     pytest.importorskip("fsspec")
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), re.S)
-    assert len(blocks) == 7
+    assert len(blocks) == 8
     for block in blocks:
         run(block, cluster)
