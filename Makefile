@@ -91,7 +91,8 @@ capi: setup
 
 # What the examples of modules are built with: Rust's library for WebAssembly, clang and its linker.
 setup-wasm: setup
-	@rustup target list --installed | grep -qx wasm32-unknown-unknown || rustup target add wasm32-unknown-unknown
+	@test -d "$$(rustc --print target-libdir --target wasm32-unknown-unknown)" || rustup target add wasm32-unknown-unknown || \
+	echo "Rust has no target wasm32-unknown-unknown here: the example in Rust is not run"
 	@{ command -v clang && command -v wasm-ld; } >/dev/null || \
 	{ apt-get update && apt-get install -y --no-install-recommends clang lld; }
 
