@@ -44,11 +44,11 @@ row() {
         case $word in --braid.*) ;; *) posix+=("$word") ;; esac
     done
     for round in $(seq "$rounds"); do
-        one -a BRAID -o "braid://main/$file-$round" "$@" >>"$work/$file.library"
+        one -a BRAID -o "braid://main/$file-$round" "$@" >>"$work/$file.braid"
         one -a POSIX -o "$mount/$file-$round" "${posix[@]}" >>"$work/$file.mount"
     done
     printf '| %s |' "$name"
-    for way in library mount; do
+    for way in braid mount; do
         for column in 1 2; do
             printf ' %s |' "$(cut -d' ' -f$column "$work/$file.$way" | median)"
         done
