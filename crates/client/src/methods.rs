@@ -124,7 +124,7 @@ impl Client {
         // What cannot be right is refused before anything is opened.
         let subject = name.to_string();
         if ask.method != parquet::METHOD && braid_methods::find(&ask.method).is_none() {
-            return Err(failed(&subject, braid_methods::unknown(&ask.method)));
+            return Err(failed(&subject, passes::unknown(&ask.method)));
         }
         let ask = self.with_module(name, ask).await?;
         let file = self.open(name, &OpenOptions::new().read(true)).await?;

@@ -12,6 +12,7 @@ pub(crate) struct Run {
     /// The method; without one, all are listed
     #[arg(value_name = "METHOD")]
     pub(crate) method: Option<String>,
+    /// The file whose records are asked about
     #[arg(value_name = "braid://VOLUME/PATH")]
     pub(crate) name: Option<OsString>,
     /// The method's arguments
@@ -62,6 +63,7 @@ pub(crate) struct Sum {
     /// Where it runs
     #[arg(long, value_name = "WHERE", default_value = "cheapest")]
     pub(crate) at: At,
+    /// The files whose checksums are printed
     #[arg(required = true, value_name = "braid://VOLUME/PATH")]
     pub(crate) names: Vec<OsString>,
 }

@@ -190,6 +190,18 @@ impl Default for Ran {
     }
 }
 
+/// The error for a name that no method has, those of several runs among them.
+pub(crate) fn unknown(name: &str) -> ArgumentsError {
+    let mut known: Vec<&str> = braid_methods::METHODS.iter().map(|method| method.name).collect();
+    for of_runs in METHODS_OF_RUNS {
+        if !known.contains(&of_runs.name) {
+            known.push(of_runs.name);
+        }
+    }
+    let known = known.join(", ");
+    ArgumentsError::Unknown { name: name.to_owned(), known }
+}
+
 /// The name of the file with which one is compared.
 fn other_name(arguments: &Arguments) -> std::result::Result<Name, ArgumentsError> {
     arguments.check("compare", &["with"])?;
