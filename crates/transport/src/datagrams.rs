@@ -15,12 +15,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use braid_datagram::{Config, ConnectionId, EndReason, Endpoint, Event, Secret, Settings};
+use braid_datagram::{Config, ConnectionId, EndReason, Endpoint, Event, Refused, Secret, Settings};
 use braid_wire::capability::Key;
 use quinn_udp::{UdpSockRef, UdpSocketState};
+use socket2::{Domain, Socket, Type};
 use tokio::net::{UdpSocket, lookup_host};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -83,6 +85,10 @@ pub(crate) struct Held {
     port: Arc<Port>,
     id: ConnectionId,
     peer: SocketAddr,
+    /// The rate that it is paced by; 0: as the policy does.
+    rate: AtomicU64,
+    /// The window that the peer was told last; 0: none.
+    window: AtomicU64,
 }
 
 /// A connection, whole.
@@ -176,15 +182,30 @@ impl Inner {
     }
 }
 
+/// Sockets at one address, among which the system shares out the peers, by a hash of both sides' addresses
+/// and ports: all datagrams of a peer come to one of them, as long as no socket joins or leaves. So a machine
+/// with several processors serves several peers at a time. None is served before it is given to
+/// [`DatagramListener::start`]: what comes until then waits.
+pub(crate) fn bind_shared(address: SocketAddr, count: usize) -> io::Result<Vec<std::net::UdpSocket>> {
+    // Sockets that share an address let any process of this user join them: one alone says whether it is free.
+    drop(std::net::UdpSocket::bind(address)?);
+    let bind = |_| {
+        let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
+        socket.set_reuse_port(count > 1)?;
+        socket.bind(&address.into())?;
+        socket.set_nonblocking(true)?;
+        Ok(socket.into())
+    };
+    (0..count.max(1)).map(bind).collect()
+}
+
 impl DatagramListener {
-    /// Listens at this address, for peers whose secrets are known.
-    pub(crate) fn bind(
-        address: SocketAddr,
+    /// Serves a socket of [`bind_shared`], for peers whose secrets are known.
+    pub(crate) fn start(
+        socket: std::net::UdpSocket,
         config: Config,
         secret_of: SecretOf,
     ) -> io::Result<DatagramListener> {
-        let socket = std::net::UdpSocket::bind(address)?;
-        socket.set_nonblocking(true)?;
         Ok(DatagramListener(Port::start(UdpSocket::from_std(socket)?, config, Some(secret_of))?))
     }
 
@@ -196,7 +217,7 @@ impl DatagramListener {
         let mut inner = self.0.lock();
         match inner.accepted.pop_front() {
             Some((id, peer)) => {
-                Poll::Ready(DatagramStream(Arc::new(Held { port: Arc::clone(&self.0), id, peer })))
+                Poll::Ready(DatagramStream(Arc::new(Held::new(Arc::clone(&self.0), id, peer))))
             }
             None => {
                 inner.accepting = Some(context.waker().clone());
@@ -256,7 +277,7 @@ impl DatagramStream {
             inner.lanes.insert(id, Lane::default());
             id
         };
-        let stream = DatagramStream(Arc::new(Held { port: Arc::clone(&port), id, peer }));
+        let stream = DatagramStream(Arc::new(Held::new(Arc::clone(&port), id, peer)));
         port.work.notify_one();
         std::future::poll_fn(|context| {
             let mut inner = port.lock();
@@ -287,6 +308,33 @@ impl DatagramStream {
     }
 }
 
+impl Held {
+    fn new(port: Arc<Port>, id: ConnectionId, peer: SocketAddr) -> Held {
+        Held { port, id, peer, rate: AtomicU64::new(0), window: AtomicU64::new(0) }
+    }
+
+    /// Paces what this side sends by this rate, in bytes per second; `None`: as the policy does.
+    pub(crate) fn set_rate(&self, rate: Option<u64>) {
+        let told = rate.map_or(0, |rate| rate.max(1));
+        if self.rate.swap(told, Ordering::Relaxed) == told {
+            return;
+        }
+        self.port.lock().endpoint.set_rate(self.id, rate);
+        self.port.work.notify_one();
+    }
+
+    /// Tells the peer how many bytes may be on their way here; `None`: no bound any more.
+    pub(crate) fn set_window(&self, bytes: Option<u64>) {
+        let told = bytes.map_or(0, |bytes| bytes.max(1));
+        if self.window.swap(told, Ordering::Relaxed) == told {
+            return;
+        }
+        let bytes = bytes.unwrap_or(u64::MAX);
+        self.port.lock().endpoint.set_window(self.id, bytes);
+        self.port.work.notify_one();
+    }
+}
+
 impl Drop for Held {
     fn drop(&mut self) {
         let now_ns = self.port.now_ns();
@@ -303,7 +351,8 @@ fn in_words(why: &EndReason) -> io::Error {
     let kind = match why {
         EndReason::Closed | EndReason::ClosedByPeer { .. } => io::ErrorKind::ConnectionReset,
         EndReason::NotOpened | EndReason::Silent(_) | EndReason::Stuck(_) => io::ErrorKind::TimedOut,
-        EndReason::Refused(_) => io::ErrorKind::ConnectionRefused,
+        EndReason::Refused(Refused::Unproved) => io::ErrorKind::PermissionDenied,
+        EndReason::Refused(Refused::Busy) => io::ErrorKind::ResourceBusy,
         EndReason::Version { .. } => io::ErrorKind::Unsupported,
         EndReason::Violated(_) => io::ErrorKind::InvalidData,
     };
