@@ -86,7 +86,7 @@ impl Paths {
         let limits = Limits { reply: config.drive_reply, ..config.limits };
         let drives =
             Drives::new(config.credentials.cluster.clone(), limits, config.idle_sessions, config.avoid);
-        let drives = drives.with_pin(Some(config.credentials.pin));
+        let drives = drives.with_pin(Some(config.credentials.pin)).by(config.transport);
         let credits = config.credit.then(Arc::default);
         Paths { credits, ..Paths::of(config, drives, config.flights_per_drive) }
     }
