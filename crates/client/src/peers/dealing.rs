@@ -244,6 +244,12 @@ impl Drives {
         concurrent::all(drives.iter().map(see).collect::<Vec<_>>()).await
     }
 
+    /// Looks whether datagrams come through to these addresses, all at once.
+    pub(crate) async fn see_datagrams(&self, addresses: Vec<String>) -> Vec<Datagrams> {
+        let see = |address: String| async move { self.datagrams_at(&address).await };
+        concurrent::all(addresses.into_iter().map(see).collect::<Vec<_>>()).await
+    }
+
     /// Whether datagrams come through to this address, if they are to be used.
     async fn datagrams_at(&self, address: &str) -> Datagrams {
         if self.ways.transport() == Transport::Tcp {
