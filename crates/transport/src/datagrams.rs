@@ -112,8 +112,9 @@ impl fmt::Debug for Held {
 }
 
 impl Port {
-    /// Takes a socket, and starts the task that serves it.
-    fn start(socket: UdpSocket, config: Config, secret_of: Option<SecretOf>) -> io::Result<Arc<Port>> {
+    /// Takes a socket. [`driver::run`] serves it, until nothing is left: so it starts after the first
+    /// connection is there, or at once if others are accepted.
+    fn new(socket: UdpSocket, config: Config, secret_of: Option<SecretOf>) -> io::Result<Arc<Port>> {
         let system = UdpSocketState::new(UdpSockRef::from(&socket))?;
         // Smaller buffers lose more, but work.
         let _ = system.set_send_buffer_size(UdpSockRef::from(&socket), SOCKET_BUFFER_BYTES);
@@ -128,7 +129,7 @@ impl Port {
             accepting: None,
             is_listening,
         };
-        let port = Arc::new(Port {
+        Ok(Arc::new(Port {
             local: socket.local_addr()?,
             socket,
             system,
@@ -136,9 +137,7 @@ impl Port {
             secret_of,
             inner: Mutex::new(inner),
             work: Notify::new(),
-        });
-        tokio::spawn(driver::run(Arc::clone(&port)));
-        Ok(port)
+        }))
     }
 
     /// The machine's time.
@@ -206,7 +205,9 @@ impl DatagramListener {
         config: Config,
         secret_of: SecretOf,
     ) -> io::Result<DatagramListener> {
-        Ok(DatagramListener(Port::start(UdpSocket::from_std(socket)?, config, Some(secret_of))?))
+        let port = Port::new(UdpSocket::from_std(socket)?, config, Some(secret_of))?;
+        tokio::spawn(driver::run(Arc::clone(&port)));
+        Ok(DatagramListener(port))
     }
 
     pub(crate) fn local(&self) -> SocketAddr {
@@ -256,7 +257,7 @@ impl DatagramStream {
             let socket = UdpSocket::bind(any).await?;
             match socket.connect(peer).await {
                 Ok(()) => {
-                    let port = Port::start(socket, config, None)?;
+                    let port = Port::new(socket, config, None)?;
                     return DatagramStream::open(port, peer, identity, secret).await;
                 }
                 Err(error) => failed = error,
@@ -278,7 +279,7 @@ impl DatagramStream {
             id
         };
         let stream = DatagramStream(Arc::new(Held::new(Arc::clone(&port), id, peer)));
-        port.work.notify_one();
+        tokio::spawn(driver::run(Arc::clone(&port)));
         std::future::poll_fn(|context| {
             let mut inner = port.lock();
             match inner.lanes.get_mut(&id) {
