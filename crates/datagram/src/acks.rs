@@ -71,6 +71,11 @@ impl Acks {
         self.due_ns = Some(self.due_ns.unwrap_or(u64::MAX).min(now_ns + wait));
     }
 
+    /// What has arrived is to be acknowledged at once, if it asks for it.
+    pub(crate) fn hurry(&mut self, now_ns: u64) {
+        self.due_ns = self.due_ns.map(|due| due.min(now_ns));
+    }
+
     /// The moment at which an acknowledgement is to be sent, at the latest.
     pub(crate) fn due_ns(&self) -> Option<u64> {
         self.due_ns

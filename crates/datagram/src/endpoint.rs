@@ -19,6 +19,7 @@ use crate::keys::{Keys, Secret, Side, derive, mac, proofs_match};
 use crate::opening::{Opened, Opening, accept_proof, base_key, open_proof};
 use crate::packet::{Accept, IDENTITY_BYTES_MAX, Open, Packet, Refused, VERSION};
 use crate::streams::{Incoming, StreamId};
+use crate::transmit::{Ecn, Transmit};
 
 /// Answers of the handshake that wait to be sent; more are dropped.
 const REPLIES_MAX: usize = 64;
@@ -136,11 +137,13 @@ impl Endpoint {
         self.entries.len() - self.gone
     }
 
-    /// Takes a datagram, which is changed. `secret_of` finds the secret of an opener's identity.
+    /// Takes a datagram, which is changed. `ecn` is what its IP header said when it came; `secret_of` finds the
+    /// secret of an opener's identity.
     pub fn handle_datagram(
         &mut self,
         now_ns: u64,
         from: SocketAddr,
+        ecn: Ecn,
         datagram: &mut [u8],
         secret_of: &mut dyn FnMut(&[u8]) -> Option<Secret>,
     ) {
@@ -148,7 +151,7 @@ impl Endpoint {
         match packet {
             Packet::Data { to, number } => match self.entries.get_mut(&to) {
                 Some(Entry { stage: Stage::Open(connection), .. }) => {
-                    connection.handle_data(now_ns, from, number, datagram);
+                    connection.handle_data(now_ns, from, ecn, number, datagram);
                     self.touch(now_ns, to);
                 }
                 // An Accept may be on its way behind its first Data; and who is over says no more.
@@ -300,16 +303,18 @@ impl Endpoint {
         self.deadlines.first().map(|(at, _)| *at)
     }
 
-    /// Appends the next datagram to `out`, and returns where it goes.
-    pub fn poll_transmit(&mut self, now_ns: u64, out: &mut Vec<u8>) -> Option<SocketAddr> {
+    /// Appends the next datagram to `out`, and returns where and how it goes.
+    pub fn poll_transmit(&mut self, now_ns: u64, out: &mut Vec<u8>) -> Option<Transmit> {
         if let Some((to, reply)) = self.replies.pop_front() {
             out.extend_from_slice(&reply);
-            return Some(to);
+            return Some(Transmit::plain(to));
         }
         while let Some(&id) = self.ready.front() {
             let sent = match self.entries.get_mut(&id).map(|entry| &mut entry.stage) {
                 Some(Stage::Open(connection)) => connection.poll_transmit(now_ns, out),
-                Some(Stage::Opening(opening)) => opening.poll_transmit(now_ns, out).then_some(opening.peer),
+                Some(Stage::Opening(opening)) => {
+                    opening.poll_transmit(now_ns, out).then(|| Transmit::plain(opening.peer))
+                }
                 Some(Stage::Gone) | None => None,
             };
             self.turn += 1;
@@ -583,7 +588,13 @@ mod tests {
 
     fn deliver(now_ns: u64, ends: &mut [Endpoint; 2], from: usize, datagram: &mut [u8]) {
         let mut secret_of = |_: &[u8]| Some(Secret::new([1; 32]));
-        ends[1 - from].handle_datagram(now_ns, PEERS[from].parse().unwrap(), datagram, &mut secret_of);
+        ends[1 - from].handle_datagram(
+            now_ns,
+            PEERS[from].parse().unwrap(),
+            Ecn::Unaware,
+            datagram,
+            &mut secret_of,
+        );
     }
 
     fn opened() -> ([Endpoint; 2], ConnectionId) {

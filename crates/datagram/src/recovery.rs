@@ -13,6 +13,7 @@ use crate::error::Violation;
 use crate::frame::Ack;
 use crate::rtt::Rtt;
 use crate::streams::StreamId;
+use crate::transmit::Ecn;
 use crate::{MICROSECOND, SECOND};
 
 /// The longest timeout, however often it has doubled.
@@ -34,6 +35,7 @@ pub(crate) struct Sent {
     pub(crate) number: u64,
     pub(crate) sent_ns: u64,
     pub(crate) bytes: u64,
+    pub(crate) ecn: Ecn,
     pub(crate) carried: SmallVec<[Carried; 2]>,
 }
 

@@ -10,10 +10,18 @@ use crate::mtu::Mtu;
 use crate::policy::Acked;
 use crate::recovery::{Carried, Sent};
 use crate::rtt::Rtt;
+use crate::transmit::Ecn;
 
 impl Connection {
     /// Takes a Data for this connection; `low_bits` is what its header has of its number.
-    pub(crate) fn handle_data(&mut self, now_ns: u64, from: SocketAddr, low_bits: u32, datagram: &mut [u8]) {
+    pub(crate) fn handle_data(
+        &mut self,
+        now_ns: u64,
+        from: SocketAddr,
+        ecn: Ecn,
+        low_bits: u32,
+        datagram: &mut [u8],
+    ) {
         // Only the opener may move: the acceptor is where it was called.
         if self.is_over() || (self.side == Side::Opener && from != self.peer) {
             return;
@@ -40,11 +48,15 @@ impl Connection {
         if !frames().all(|frame| self.has_room(&frame)) {
             return;
         }
-        let asks = frames().any(|frame| !matches!(frame, Frame::Ack(_) | Frame::Close { .. }));
+        let asks = frames().any(|frame| frame.asks());
         if self.acks.is_newest(number) {
             self.handle_address(from, length);
         }
         self.acks.on_arrived(now_ns, number, asks);
+        self.marks.on_arrived(ecn);
+        if ecn == Ecn::Marked {
+            self.acks.hurry(now_ns);
+        }
         (self.heard_ns, self.doubt_ns, self.control.accept) = (now_ns, None, None);
         for frame in frames() {
             if let Err(violation) = self.handle_frame(now_ns, from, frame) {
@@ -105,6 +117,11 @@ impl Connection {
                 let reason = String::from_utf8_lossy(reason).into_owned();
                 self.end(EndReason::ClosedByPeer { code, reason });
             }
+            Frame::Marked { total } => {
+                if self.marks.handle_told(total) {
+                    self.policy.on_lost(now_ns, self.acked_sent_ns);
+                }
+            }
         }
         Ok(())
     }
@@ -120,6 +137,7 @@ impl Connection {
         self.mtu = Mtu::new(self.mtu.most());
         let window = self.peer_window.unwrap_or(u64::from(self.peer_window_bytes));
         self.policy = self.config.policy.build(u64::from(self.mtu.current()), window);
+        self.marks.begin_again(self.policy.heeds_marks());
     }
 
     /// The owner hears the same news once.
@@ -137,6 +155,8 @@ impl Connection {
         let next_number = self.recovery.next_number();
         for sent in &outcome.acked {
             self.progress_ns = now_ns;
+            self.acked_sent_ns = self.acked_sent_ns.max(sent.sent_ns);
+            self.marks.on_acked(sent.ecn);
             self.handle_arrived(sent);
             if !sent.is_probe() {
                 self.policy.on_acked(&Acked {

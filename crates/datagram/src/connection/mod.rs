@@ -17,6 +17,7 @@ use crate::config::Config;
 use crate::error::{EndReason, SendError, Violation};
 use crate::frame::REASON_BYTES_MAX;
 use crate::keys::{Keys, Side};
+use crate::marks::Marks;
 use crate::mtu::{BASE_BYTES, Mtu};
 use crate::opening::Opened;
 use crate::pacer::Pacer;
@@ -58,6 +59,9 @@ pub(crate) struct Connection {
     mtu: Mtu,
     recovery: Recovery,
     acks: Acks,
+    marks: Marks,
+    /// When the last datagram that is acknowledged was sent.
+    acked_sent_ns: u64,
     outbound: Vec<Outbound>,
     inbound: Vec<Inbound>,
     /// The peer's window of each stream, as it was told in the handshake.
@@ -145,6 +149,7 @@ impl Connection {
             rtt.on_sample(now_ns.saturating_sub(sent_ns).max(1), 0);
         }
         let window = u64::from(peer_settings.window_bytes);
+        let policy = config.policy.build(u64::from(BASE_BYTES), window);
         Connection {
             side: if accept.is_some() { Side::Acceptor } else { Side::Opener },
             peer_id,
@@ -152,7 +157,9 @@ impl Connection {
             keys,
             state: State::Open,
             rtt,
-            policy: config.policy.build(u64::from(BASE_BYTES), window),
+            marks: Marks::new(policy.heeds_marks()),
+            acked_sent_ns: now_ns,
+            policy,
             pacer: Pacer::new(now_ns),
             mtu: Mtu::new(datagram_bytes),
             recovery: Recovery::default(),
@@ -384,6 +391,7 @@ impl Connection {
     /// Nothing has arrived for a timeout: the oldest goes out again, to be acknowledged.
     fn handle_retransmission_timeout(&mut self, now_ns: u64) {
         self.probes = if self.policy.goes_back() { 1 } else { 2 };
+        self.marks.on_timeouts(self.recovery.timeouts());
         if self.recovery.timeouts() == SILENT_TIMEOUTS {
             self.policy.on_silence();
             if self.mtu.on_black_hole(now_ns) {

@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quinn_udp::{RecvMeta, Transmit, UdpSockRef};
+use braid_datagram::Ecn;
+use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSockRef};
 use tokio::io::Interest;
 use tokio::time::{Instant, sleep_until};
 use tracing::debug;
@@ -23,9 +24,9 @@ const RUNS_MAX: usize = 8;
 /// The longest run, in bytes: what one system call takes.
 const RUN_BYTES_MAX: usize = 60_000;
 
-/// Datagrams of one length, but for the last, which may be shorter, to one peer.
+/// Datagrams of one length, but for the last, which may be shorter, to one peer. A probe is alone.
 struct Run {
-    to: SocketAddr,
+    how: braid_datagram::Transmit,
     segment: usize,
     bytes: Vec<u8>,
 }
@@ -88,9 +89,14 @@ fn handle(port: &Port, buffers: &mut [Vec<u8>], meta: &[RecvMeta]) {
     let mut inner = port.lock();
     for (buffer, meta) in buffers.iter_mut().zip(meta) {
         let from = SocketAddr::new(meta.addr.ip().to_canonical(), meta.addr.port());
+        let ecn = match meta.ecn {
+            Some(EcnCodepoint::Ce) => Ecn::Marked,
+            Some(EcnCodepoint::Ect0 | EcnCodepoint::Ect1) => Ecn::Capable,
+            None => Ecn::Unaware,
+        };
         for datagram in buffer[..meta.len].chunks_mut(meta.stride.max(1)) {
             let mut secret_of = |identity: &[u8]| port.secret_of.as_ref().and_then(|find| find(identity));
-            inner.endpoint.handle_datagram(now_ns, from, datagram, &mut secret_of);
+            inner.endpoint.handle_datagram(now_ns, from, ecn, datagram, &mut secret_of);
         }
     }
     inner.tell_events(now_ns);
@@ -116,8 +122,8 @@ fn transmit(port: &Port, runs: &mut VecDeque<Run>) -> bool {
         }
         let Some(run) = runs.front() else { return true };
         let transmit = Transmit {
-            destination: run.to,
-            ecn: None,
+            destination: run.how.to,
+            ecn: (run.how.ecn == Ecn::Capable).then_some(EcnCodepoint::Ect0),
             contents: &run.bytes,
             segment_size: (run.bytes.len() > run.segment).then_some(run.segment),
             src_ip: None,
@@ -142,18 +148,18 @@ fn collect(port: &Port, runs: &mut VecDeque<Run>) {
     let mut inner = port.lock();
     let mut datagram = Vec::new();
     while runs.len() < RUNS_MAX {
-        let Some(to) = inner.endpoint.poll_transmit(now_ns, &mut datagram) else { break };
+        let Some(how) = inner.endpoint.poll_transmit(now_ns, &mut datagram) else { break };
         let fits = runs.back().is_some_and(|run| {
             let is_whole = run.bytes.len() % run.segment == 0;
             let segments = run.bytes.len() / run.segment;
             let has_room = segments < segments_max && run.bytes.len() + datagram.len() <= RUN_BYTES_MAX;
-            run.to == to && is_whole && has_room && datagram.len() <= run.segment
+            run.how == how && !how.is_probe && is_whole && has_room && datagram.len() <= run.segment
         });
         match runs.back_mut().filter(|_| fits) {
             Some(run) => run.bytes.append(&mut datagram),
             None => {
                 let bytes = std::mem::take(&mut datagram);
-                runs.push_back(Run { to, segment: bytes.len(), bytes });
+                runs.push_back(Run { how, segment: bytes.len(), bytes });
             }
         }
     }
