@@ -60,6 +60,7 @@ impl Connection {
         }
         if let Some(ack) = self.acks.next(now_ns) {
             ack.put(draft.room / 2, out);
+            draft.carried.push(Carried::Ack(ack.largest()));
             if let Some(total) = self.marks.arrived() {
                 Frame::Marked { total }.put(out);
             }
@@ -67,7 +68,7 @@ impl Connection {
         }
         self.put_control(&mut draft, out);
         if has_data {
-            self.put_data(&mut draft, out);
+            self.put_data(now_ns, &mut draft, out);
         }
         if self.probes > 0 && !draft.asks {
             Frame::Ping.put(out);
@@ -137,15 +138,16 @@ impl Connection {
         self.keys.seal(number, draft.begin, out);
         let bytes = wide(out.len() - draft.begin);
         let sent = Sent { number, sent_ns: now_ns, bytes, ecn: draft.ecn, carried: draft.carried };
-        // A probe of the path's length does not count as in flight: that it is lost says nothing.
-        let sent = draft.asks.then_some(if sent.is_probe() { Sent { bytes: 0, ..sent } } else { sent });
-        if sent.is_some() {
-            if self.recovery.in_flight() == 0 && self.recovery.timeouts() == 0 {
-                self.progress_ns = now_ns;
-            }
-            self.pacer.on_sent(bytes);
+        if !draft.asks {
+            self.recovery.on_sent_quietly(now_ns);
+            return Transmit::plain(self.peer);
         }
-        self.recovery.on_sent(sent);
+        if self.recovery.in_flight() == 0 && self.recovery.timeouts() == 0 {
+            self.progress_ns = now_ns;
+        }
+        self.pacer.on_sent(bytes);
+        // A probe of the path's length does not count as in flight: that it is lost says nothing.
+        self.recovery.on_sent(if sent.is_probe() { Sent { bytes: 0, ..sent } } else { sent });
         Transmit { ecn: draft.ecn, ..Transmit::plain(self.peer) }
     }
 
@@ -183,7 +185,7 @@ impl Connection {
     }
 
     /// Fills the datagram with bytes of streams, which take turns.
-    fn put_data(&mut self, draft: &mut Draft, out: &mut Vec<u8>) {
+    fn put_data(&mut self, now_ns: u64, draft: &mut Draft, out: &mut Vec<u8>) {
         for _ in 0..self.turns.len() {
             let left = (draft.begin + draft.room).saturating_sub(out.len() + STREAM_HEAD_BYTES);
             if left < PIECE_BYTES_MIN {
@@ -191,7 +193,7 @@ impl Connection {
             }
             let Some(stream) = self.turns.pop_front() else { return };
             let outbound = &mut self.outbound[usize::from(stream)];
-            if let Some(range) = outbound.next(left) {
+            if let Some(range) = outbound.next(now_ns, left) {
                 let length = u16::try_from(range.end - range.start).expect("a datagram is below 64 KiB");
                 put_stream_head(stream, range.start, length, out);
                 outbound.copy(&range, out);

@@ -123,7 +123,7 @@ impl World {
     pub(crate) fn open(&mut self) -> bool {
         let peer = self.addresses[ACCEPTOR];
         self.ids[OPENER] = Some(self.ends[OPENER].open(self.now_ns, peer, IDENTITY, secret()));
-        self.run_until(5 * SECOND, |world| {
+        self.run_until(11 * SECOND, |world| {
             world.ids[ACCEPTOR].is_some()
                 && world.events[OPENER].iter().any(|event| matches!(event, Event::Opened(_)))
         })

@@ -37,6 +37,8 @@ pub(crate) async fn run(port: Arc<Port>) {
     let mut runs = VecDeque::new();
     loop {
         let is_drained = receive(&port, &mut buffers);
+        // After what has come: a process that was stopped for long finds that its peers were not silent.
+        keep_time(&port);
         let is_sent = transmit(&port, &mut runs);
         let deadline = {
             let inner = port.lock();
@@ -58,11 +60,15 @@ pub(crate) async fn run(port: Arc<Port>) {
             () = port.work.notified() => {}
             () = sleep_until(until.unwrap_or(far)) => {}
         }
-        let now_ns = port.now_ns();
-        let mut inner = port.lock();
-        inner.endpoint.handle_timeout(now_ns);
-        inner.tell_events(now_ns);
     }
+}
+
+/// Does what is due.
+fn keep_time(port: &Port) {
+    let now_ns = port.now_ns();
+    let mut inner = port.lock();
+    inner.endpoint.handle_timeout(now_ns);
+    inner.tell_events(now_ns);
 }
 
 /// Takes what has come. Returns false if there may be more.
