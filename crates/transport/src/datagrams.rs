@@ -10,6 +10,7 @@
 
 mod driver;
 mod halves;
+mod socket;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -20,17 +21,15 @@ use std::task::{Context, Poll, Waker};
 
 use braid_datagram::{Config, ConnectionId, EndReason, Endpoint, Event, Secret, Settings};
 use braid_wire::capability::Key;
-use quinn_udp::{UdpSockRef, UdpSocketState};
-use tokio::net::{UdpSocket, lookup_host};
+use tokio::net::lookup_host;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 pub(crate) use halves::{DatagramRead, DatagramWrite};
+use socket::DatagramSocket;
 
 /// The longest message that bytes go in.
 const PIECE_BYTES: usize = 64 << 10;
-/// Bytes of the socket's buffers, if the system gives them.
-const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 /// Connections that wait to be accepted by the owner; more are closed.
 const ACCEPTED_MAX: usize = 256;
 
@@ -50,8 +49,7 @@ pub fn capability_secret(private: &Key) -> Secret {
 
 /// One UDP socket and its connections.
 pub(crate) struct Port {
-    socket: UdpSocket,
-    system: UdpSocketState,
+    socket: DatagramSocket,
     local: SocketAddr,
     begun: Instant,
     secret_of: Option<SecretOf>,
@@ -107,11 +105,7 @@ impl fmt::Debug for Held {
 
 impl Port {
     /// Takes a socket, and starts the task that serves it.
-    fn start(socket: UdpSocket, config: Config, secret_of: Option<SecretOf>) -> io::Result<Arc<Port>> {
-        let system = UdpSocketState::new(UdpSockRef::from(&socket))?;
-        // Smaller buffers lose more, but work.
-        let _ = system.set_send_buffer_size(UdpSockRef::from(&socket), SOCKET_BUFFER_BYTES);
-        let _ = system.set_recv_buffer_size(UdpSockRef::from(&socket), SOCKET_BUFFER_BYTES);
+    fn start(socket: DatagramSocket, config: Config, secret_of: Option<SecretOf>) -> io::Result<Arc<Port>> {
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(|error| io::Error::other(error.to_string()))?;
         let is_listening = secret_of.is_some();
@@ -123,9 +117,8 @@ impl Port {
             is_listening,
         };
         let port = Arc::new(Port {
-            local: socket.local_addr()?,
+            local: socket.local()?,
             socket,
-            system,
             begun: Instant::now(),
             secret_of,
             inner: Mutex::new(inner),
@@ -183,9 +176,8 @@ impl DatagramListener {
         config: Config,
         secret_of: SecretOf,
     ) -> io::Result<DatagramListener> {
-        let socket = std::net::UdpSocket::bind(address)?;
-        socket.set_nonblocking(true)?;
-        Ok(DatagramListener(Port::start(UdpSocket::from_std(socket)?, config, Some(secret_of))?))
+        let socket = DatagramSocket::bind(address)?;
+        Ok(DatagramListener(Port::start(socket, config, Some(secret_of))?))
     }
 
     pub(crate) fn local(&self) -> SocketAddr {
@@ -231,10 +223,8 @@ impl DatagramStream {
     ) -> io::Result<DatagramStream> {
         let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for peer in lookup_host(address).await? {
-            let any = if peer.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-            let socket = UdpSocket::bind(any).await?;
-            match socket.connect(peer).await {
-                Ok(()) => {
+            match DatagramSocket::connect(peer).await {
+                Ok(socket) => {
                     let port = Port::start(socket, config, None)?;
                     return DatagramStream::open(port, peer, identity, secret).await;
                 }

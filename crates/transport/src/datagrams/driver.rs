@@ -1,13 +1,12 @@
 //! The task of one port: carries datagrams between its socket and its machine, and keeps its time.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quinn_udp::{RecvMeta, Transmit, UdpSockRef};
-use tokio::io::Interest;
+use quinn_udp::{RecvMeta, Transmit};
 use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
@@ -52,8 +51,8 @@ pub(crate) async fn run(port: Arc<Port>) {
         let until = deadline.map(|at| port.begun + Duration::from_nanos(at));
         let far = Instant::now() + Duration::from_secs(3600);
         tokio::select! {
-            _ = port.socket.readable() => {}
-            _ = port.socket.writable(), if !is_sent => {}
+            () = port.socket.readable() => {}
+            () = port.socket.writable(), if !is_sent => {}
             () = port.work.notified() => {}
             () = sleep_until(until.unwrap_or(far)) => {}
         }
@@ -68,12 +67,7 @@ pub(crate) async fn run(port: Arc<Port>) {
 fn receive(port: &Port, buffers: &mut [Vec<u8>]) -> bool {
     for _ in 0..CALLS_MAX {
         let mut meta = [RecvMeta::default(); BUFFERS];
-        let received = port.socket.try_io(Interest::READABLE, || {
-            let mut slices: Vec<IoSliceMut<'_>> =
-                buffers.iter_mut().map(|buffer| IoSliceMut::new(buffer)).collect();
-            port.system.recv(UdpSockRef::from(&port.socket), &mut slices, &mut meta)
-        });
-        match received {
+        match port.socket.receive(buffers, &mut meta) {
             Ok(count) => handle(port, buffers, &meta[..count]),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
             Err(error) => handle_error(port, &error),
@@ -122,10 +116,7 @@ fn transmit(port: &Port, runs: &mut VecDeque<Run>) -> bool {
             segment_size: (run.bytes.len() > run.segment).then_some(run.segment),
             src_ip: None,
         };
-        let sent = port
-            .socket
-            .try_io(Interest::WRITABLE, || port.system.try_send(UdpSockRef::from(&port.socket), &transmit));
-        match sent {
+        match port.socket.send(&transmit) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
             // What is too long for the path, or cannot be sent otherwise, counts as lost.
             Err(error) => handle_error(port, &error),
@@ -137,7 +128,7 @@ fn transmit(port: &Port, runs: &mut VecDeque<Run>) -> bool {
 
 /// Takes some runs of datagrams from the machine.
 fn collect(port: &Port, runs: &mut VecDeque<Run>) {
-    let segments_max = port.system.max_gso_segments().max(1);
+    let segments_max = port.socket.segments_max();
     let now_ns = port.now_ns();
     let mut inner = port.lock();
     let mut datagram = Vec::new();
