@@ -30,6 +30,8 @@ use socket::DatagramSocket;
 
 /// The longest message that bytes go in.
 const PIECE_BYTES: usize = 64 << 10;
+/// The longest datagram: what IPv4 carries, and so the loopback. What other paths carry is found out.
+const DATAGRAM_BYTES_MAX: u16 = 65_507;
 /// Connections that wait to be accepted by the owner; more are closed.
 const ACCEPTED_MAX: usize = 256;
 
@@ -38,7 +40,7 @@ pub type SecretOf = Arc<dyn Fn(&[u8]) -> Option<Secret> + Send + Sync>;
 
 /// The settings of connections that carry sessions, with this policy.
 pub fn session_config(policy: braid_datagram::policy::Kind) -> Config {
-    let settings = Settings { streams: 1, ..Settings::default() };
+    let settings = Settings { streams: 1, datagram_bytes_max: DATAGRAM_BYTES_MAX, ..Settings::default() };
     Config { settings, policy, ..Config::default() }
 }
 
@@ -104,8 +106,8 @@ impl fmt::Debug for Held {
 }
 
 impl Port {
-    /// Takes a socket, and starts the task that serves it.
-    fn start(socket: DatagramSocket, config: Config, secret_of: Option<SecretOf>) -> io::Result<Arc<Port>> {
+    /// A port with this socket, which nobody serves yet.
+    fn new(socket: DatagramSocket, config: Config, secret_of: Option<SecretOf>) -> io::Result<Arc<Port>> {
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(|error| io::Error::other(error.to_string()))?;
         let is_listening = secret_of.is_some();
@@ -116,16 +118,19 @@ impl Port {
             accepting: None,
             is_listening,
         };
-        let port = Arc::new(Port {
+        Ok(Arc::new(Port {
             local: socket.local()?,
             socket,
             begun: Instant::now(),
             secret_of,
             inner: Mutex::new(inner),
             work: Notify::new(),
-        });
-        tokio::spawn(driver::run(Arc::clone(&port)));
-        Ok(port)
+        }))
+    }
+
+    /// Starts the task that serves the port. It ends once the port has no connection and accepts none.
+    fn serve(self: &Arc<Port>) {
+        tokio::spawn(driver::run(Arc::clone(self)));
     }
 
     /// The machine's time.
@@ -177,7 +182,9 @@ impl DatagramListener {
         secret_of: SecretOf,
     ) -> io::Result<DatagramListener> {
         let socket = DatagramSocket::bind(address)?;
-        Ok(DatagramListener(Port::start(socket, config, Some(secret_of))?))
+        let port = Port::new(socket, config, Some(secret_of))?;
+        port.serve();
+        Ok(DatagramListener(port))
     }
 
     pub(crate) fn local(&self) -> SocketAddr {
@@ -200,8 +207,8 @@ impl DatagramListener {
 
 impl Drop for DatagramListener {
     fn drop(&mut self) {
-        let now_ns = self.0.now_ns();
         let mut inner = self.0.lock();
+        let now_ns = self.0.now_ns();
         inner.is_listening = false;
         for (id, _) in std::mem::take(&mut inner.accepted) {
             inner.endpoint.abort(now_ns, id, 0, "the peer ends");
@@ -225,7 +232,7 @@ impl DatagramStream {
         for peer in lookup_host(address).await? {
             match DatagramSocket::connect(peer).await {
                 Ok(socket) => {
-                    let port = Port::start(socket, config, None)?;
+                    let port = Port::new(socket, config, None)?;
                     return DatagramStream::open(port, peer, identity, secret).await;
                 }
                 Err(error) => failed = error,
@@ -247,7 +254,8 @@ impl DatagramStream {
             id
         };
         let stream = DatagramStream(Arc::new(Held { port: Arc::clone(&port), id, peer }));
-        port.work.notify_one();
+        // Not before there is a connection: the task would end at once.
+        port.serve();
         std::future::poll_fn(|context| {
             let mut inner = port.lock();
             match inner.lanes.get_mut(&id) {
@@ -279,8 +287,8 @@ impl DatagramStream {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let now_ns = self.port.now_ns();
         let mut inner = self.port.lock();
+        let now_ns = self.port.now_ns();
         inner.lanes.remove(&self.id);
         inner.endpoint.release(now_ns, self.id);
         drop(inner);
