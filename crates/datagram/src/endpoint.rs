@@ -401,11 +401,17 @@ impl Endpoint {
 
     /// Takes the next message of a stream; `None` if none is there.
     pub fn receive(&mut self, id: ConnectionId, stream: StreamId) -> Option<Incoming> {
-        let incoming = self.connection(id)?.receive(stream);
-        if incoming.is_some() {
+        let connection = self.connection(id)?;
+        let incoming = connection.receive(stream);
+        if connection.owes_credit() {
             self.make_ready(id.0);
         }
         incoming
+    }
+
+    /// Returns true if [`Endpoint::poll_transmit`] may have something.
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty() || !self.replies.is_empty()
     }
 
     /// Tells the peer that it may have so many bytes in flight to this side: a receiver's credit.

@@ -12,6 +12,9 @@ const PROBES_MAX: u8 = 3;
 const LOSSES_MAX: u8 = 4;
 /// The search ends when fewer bytes than this are left to gain.
 const STEP_BYTES: u16 = 20;
+/// Lengths that many paths carry, longest first: the payloads of Ethernet with jumbo frames and without, less
+/// the headers of IPv4 and UDP.
+const COMMON: [u16; 2] = [8972, 1472];
 /// Pause before a path that carries less than it might is searched again.
 const AGAIN_NS: u64 = 60 * SECOND;
 
@@ -62,13 +65,12 @@ impl Mtu {
             self.ended_ns = Some(now_ns);
             return None;
         }
-        // Ethernet's payload less the headers of IPv4 and UDP.
-        const ETHERNET: u16 = 1472;
-        Some(match self.upper {
-            upper if upper == self.most => upper,
-            upper if self.current < ETHERNET && upper > ETHERNET + STEP_BYTES => ETHERNET,
-            upper => self.current + (upper - self.current).div_ceil(2),
-        })
+        if self.upper == self.most {
+            return Some(self.most);
+        }
+        let common =
+            COMMON.into_iter().find(|bytes| self.current < *bytes && self.upper > bytes + STEP_BYTES);
+        Some(common.unwrap_or_else(|| self.current + (self.upper - self.current).div_ceil(2)))
     }
 
     pub(crate) fn on_probe_sent(&mut self, bytes: u16) {

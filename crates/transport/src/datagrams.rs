@@ -10,6 +10,7 @@
 
 mod driver;
 mod halves;
+mod socket;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -20,17 +21,17 @@ use std::task::{Context, Poll, Waker};
 
 use braid_datagram::{Config, ConnectionId, EndReason, Endpoint, Event, Secret, Settings};
 use braid_wire::capability::Key;
-use quinn_udp::{UdpSockRef, UdpSocketState};
-use tokio::net::{UdpSocket, lookup_host};
+use tokio::net::lookup_host;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 pub(crate) use halves::{DatagramRead, DatagramWrite};
+use socket::DatagramSocket;
 
 /// The longest message that bytes go in.
 const PIECE_BYTES: usize = 64 << 10;
-/// Bytes of the socket's buffers, if the system gives them.
-const SOCKET_BUFFER_BYTES: usize = 4 << 20;
+/// The longest datagram: what IPv4 carries, and so the loopback. What other paths carry is found out.
+const DATAGRAM_BYTES_MAX: u16 = 65_507;
 /// Connections that wait to be accepted by the owner; more are closed.
 const ACCEPTED_MAX: usize = 256;
 
@@ -39,7 +40,7 @@ pub type SecretOf = Arc<dyn Fn(&[u8]) -> Option<Secret> + Send + Sync>;
 
 /// The settings of connections that carry sessions, with this policy.
 pub fn session_config(policy: braid_datagram::policy::Kind) -> Config {
-    let settings = Settings { streams: 1, ..Settings::default() };
+    let settings = Settings { streams: 1, datagram_bytes_max: DATAGRAM_BYTES_MAX, ..Settings::default() };
     Config { settings, policy, ..Config::default() }
 }
 
@@ -50,8 +51,7 @@ pub fn capability_secret(private: &Key) -> Secret {
 
 /// One UDP socket and its connections.
 pub(crate) struct Port {
-    socket: UdpSocket,
-    system: UdpSocketState,
+    socket: DatagramSocket,
     local: SocketAddr,
     begun: Instant,
     secret_of: Option<SecretOf>,
@@ -106,12 +106,8 @@ impl fmt::Debug for Held {
 }
 
 impl Port {
-    /// Takes a socket, and starts the task that serves it.
-    fn start(socket: UdpSocket, config: Config, secret_of: Option<SecretOf>) -> io::Result<Arc<Port>> {
-        let system = UdpSocketState::new(UdpSockRef::from(&socket))?;
-        // Smaller buffers lose more, but work.
-        let _ = system.set_send_buffer_size(UdpSockRef::from(&socket), SOCKET_BUFFER_BYTES);
-        let _ = system.set_recv_buffer_size(UdpSockRef::from(&socket), SOCKET_BUFFER_BYTES);
+    /// A port with this socket, which nobody serves yet.
+    fn new(socket: DatagramSocket, config: Config, secret_of: Option<SecretOf>) -> io::Result<Arc<Port>> {
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(|error| io::Error::other(error.to_string()))?;
         let is_listening = secret_of.is_some();
@@ -122,17 +118,19 @@ impl Port {
             accepting: None,
             is_listening,
         };
-        let port = Arc::new(Port {
-            local: socket.local_addr()?,
+        Ok(Arc::new(Port {
+            local: socket.local()?,
             socket,
-            system,
             begun: Instant::now(),
             secret_of,
             inner: Mutex::new(inner),
             work: Notify::new(),
-        });
-        tokio::spawn(driver::run(Arc::clone(&port)));
-        Ok(port)
+        }))
+    }
+
+    /// Starts the task that serves the port. It ends once the port has no connection and accepts none.
+    fn serve(self: &Arc<Port>) {
+        tokio::spawn(driver::run(Arc::clone(self)));
     }
 
     /// The machine's time.
@@ -183,9 +181,10 @@ impl DatagramListener {
         config: Config,
         secret_of: SecretOf,
     ) -> io::Result<DatagramListener> {
-        let socket = std::net::UdpSocket::bind(address)?;
-        socket.set_nonblocking(true)?;
-        Ok(DatagramListener(Port::start(UdpSocket::from_std(socket)?, config, Some(secret_of))?))
+        let socket = DatagramSocket::bind(address)?;
+        let port = Port::new(socket, config, Some(secret_of))?;
+        port.serve();
+        Ok(DatagramListener(port))
     }
 
     pub(crate) fn local(&self) -> SocketAddr {
@@ -208,8 +207,8 @@ impl DatagramListener {
 
 impl Drop for DatagramListener {
     fn drop(&mut self) {
-        let now_ns = self.0.now_ns();
         let mut inner = self.0.lock();
+        let now_ns = self.0.now_ns();
         inner.is_listening = false;
         for (id, _) in std::mem::take(&mut inner.accepted) {
             inner.endpoint.abort(now_ns, id, 0, "the peer ends");
@@ -231,11 +230,9 @@ impl DatagramStream {
     ) -> io::Result<DatagramStream> {
         let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for peer in lookup_host(address).await? {
-            let any = if peer.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-            let socket = UdpSocket::bind(any).await?;
-            match socket.connect(peer).await {
-                Ok(()) => {
-                    let port = Port::start(socket, config, None)?;
+            match DatagramSocket::connect(peer).await {
+                Ok(socket) => {
+                    let port = Port::new(socket, config, None)?;
                     return DatagramStream::open(port, peer, identity, secret).await;
                 }
                 Err(error) => failed = error,
@@ -257,7 +254,8 @@ impl DatagramStream {
             id
         };
         let stream = DatagramStream(Arc::new(Held { port: Arc::clone(&port), id, peer }));
-        port.work.notify_one();
+        // Not before there is a connection: the task would end at once.
+        port.serve();
         std::future::poll_fn(|context| {
             let mut inner = port.lock();
             match inner.lanes.get_mut(&id) {
@@ -289,8 +287,8 @@ impl DatagramStream {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let now_ns = self.port.now_ns();
         let mut inner = self.port.lock();
+        let now_ns = self.port.now_ns();
         inner.lanes.remove(&self.id);
         inner.endpoint.release(now_ns, self.id);
         drop(inner);

@@ -287,6 +287,11 @@ impl Connection {
         incoming
     }
 
+    /// Returns true if the peer is to be told of credit.
+    pub(crate) fn owes_credit(&self) -> bool {
+        !self.control.credits.is_empty()
+    }
+
     /// The sender may have so many bytes in flight to this side.
     pub(crate) fn set_window(&mut self, bytes: u64) {
         if self.control.window.is_none_or(|(told, _)| told != bytes) {
