@@ -455,7 +455,8 @@ impl Connection {
         }
         lost.iter().for_each(|sent| self.repair(sent));
         // What is short may well have arrived meanwhile.
-        if let Some(bytes) = of_data().map(|sent| sent.bytes).filter(|bytes| *bytes > u64::from(BASE_BYTES)).min()
+        if let Some(bytes) =
+            of_data().map(|sent| sent.bytes).filter(|bytes| *bytes > u64::from(BASE_BYTES)).min()
             && self.mtu.on_lost(bytes)
         {
             self.handle_black_hole(now_ns);

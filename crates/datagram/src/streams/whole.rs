@@ -21,7 +21,10 @@ pub(crate) struct Whole {
 enum Part {
     Alone(Vec<u8>),
     /// Short messages, each behind a byte that is its length. Those before `at` are taken.
-    Pack { bytes: Vec<u8>, at: usize },
+    Pack {
+        bytes: Vec<u8>,
+        at: usize,
+    },
 }
 
 impl Whole {
@@ -36,7 +39,8 @@ impl Whole {
             Ok(length) if message.len() < ALONE_BYTES_MIN => length,
             _ => return self.parts.push_back(Part::Alone(message)),
         };
-        let has_room = |part: &&mut Part| matches!(part, Part::Pack { bytes, .. } if bytes.len() < PACK_BYTES);
+        let has_room =
+            |part: &&mut Part| matches!(part, Part::Pack { bytes, .. } if bytes.len() < PACK_BYTES);
         if self.parts.back_mut().filter(has_room).is_none() {
             self.parts.push_back(Part::Pack { bytes: Vec::new(), at: 0 });
         }
