@@ -187,8 +187,8 @@ impl Hosts {
         let switch = self.switch();
         let rules = format!(
             "add table bridge loss; delete table bridge loss; add table bridge loss; \
-             add chain bridge loss all {{ type filter hook forward priority 0; }}; \
-             add rule bridge loss all ether type ip numgen random mod 1000 < {of_1000} drop"
+             add chain bridge loss frames {{ type filter hook forward priority 0; }}; \
+             add rule bridge loss frames ether type ip numgen random mod 1000 < {of_1000} drop"
         );
         if of_1000 == 0 { Ok(()) } else { ip(&["netns", "exec", &switch, "nft", &rules]) }
     }
