@@ -111,6 +111,14 @@ impl Receiver {
         losses::is_recent(&mut self.looked, Instant::now(), count)
     }
 
+    /// Tells the peer that it may have so many bytes in flight to here. Over TCP the system decides, and
+    /// nothing is told.
+    pub fn set_window(&self, bytes: u64) {
+        if let ReadHalf::Datagrams(half) = &self.inner {
+            half.set_window(bytes);
+        }
+    }
+
     /// Admits an authenticated peer: it gets `place` instead of its first slot, and the usual bounds.
     pub fn admit(&mut self, place: ConnectionSlot) {
         if let Some(held) = &mut self.held {

@@ -31,6 +31,12 @@ impl DatagramRead {
         DatagramRead { held, left: Bytes::new() }
     }
 
+    /// Tells the peer that it may have so many bytes in flight to here.
+    pub(crate) fn set_window(&self, bytes: u64) {
+        self.held.port.lock().endpoint.set_window(self.held.id, bytes);
+        self.held.port.work.notify_one();
+    }
+
     /// Takes the next message; returns false at the end.
     fn poll_message(&mut self, context: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let mut inner = self.held.port.lock();
