@@ -111,11 +111,17 @@ impl Receiver {
         losses::is_recent(&mut self.looked, Instant::now(), count)
     }
 
-    /// Tells the peer that it may have so many bytes in flight to here. Over TCP the system decides, and
-    /// nothing is told.
-    pub fn set_window(&self, bytes: u64) {
-        if let ReadHalf::Datagrams(half) = &self.inner {
-            half.set_window(bytes);
+    /// By datagrams: paces what this side sends by this rate, in bytes per second; `None`: as the policy does.
+    pub fn pace(&self, rate: Option<u64>) {
+        if let Some(held) = self.inner.as_datagrams() {
+            held.set_rate(rate);
+        }
+    }
+
+    /// By datagrams: tells the peer how many bytes may be on their way here; `None`: no bound.
+    pub fn tell_window(&self, bytes: Option<u64>) {
+        if let Some(held) = self.inner.as_datagrams() {
+            held.set_window(bytes);
         }
     }
 

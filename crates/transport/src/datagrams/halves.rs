@@ -31,10 +31,9 @@ impl DatagramRead {
         DatagramRead { held, left: Bytes::new() }
     }
 
-    /// Tells the peer that it may have so many bytes in flight to here.
-    pub(crate) fn set_window(&self, bytes: u64) {
-        self.held.port.lock().endpoint.set_window(self.held.id, bytes);
-        self.held.port.work.notify_one();
+    /// The connection, to steer it.
+    pub(crate) fn held(&self) -> &Held {
+        &self.held
     }
 
     /// Takes the next message; returns false at the end.
@@ -88,6 +87,11 @@ impl AsyncRead for DatagramRead {
 impl DatagramWrite {
     pub(crate) fn new(held: Arc<Held>) -> DatagramWrite {
         DatagramWrite(held)
+    }
+
+    /// The connection, to steer it.
+    pub(crate) fn held(&self) -> &Held {
+        &self.0
     }
 
     fn finish(&self) {

@@ -146,7 +146,7 @@ impl Peer {
     /// Tells the server how much it may have in flight, where the way knows that.
     pub(super) fn set_window(&self, bytes: u64) {
         if let Inner::Stream { receiver, .. } = &self.inner {
-            receiver.set_window(bytes);
+            receiver.tell_window(Some(bytes));
         }
     }
 
