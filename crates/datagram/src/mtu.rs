@@ -7,8 +7,14 @@ use crate::SECOND;
 pub(crate) const BASE_BYTES: u16 = 1200;
 /// Probes of one length that must be lost before it counts as too long.
 const PROBES_MAX: u8 = 3;
+/// Losses of datagrams of a length in a row, without one as long that arrives, after which the path counts as
+/// too short for it.
+const LOSSES_MAX: u8 = 4;
 /// The search ends when fewer bytes than this are left to gain.
 const STEP_BYTES: u16 = 20;
+/// Lengths that many paths carry, longest first: the payloads of Ethernet with jumbo frames and without, less
+/// the headers of IPv4 and UDP.
+const COMMON: [u16; 2] = [8972, 1472];
 /// Pause before a path that carries less than it might is searched again.
 const AGAIN_NS: u64 = 60 * SECOND;
 
@@ -24,6 +30,8 @@ pub(crate) struct Mtu {
     /// Length of the probe on its way.
     probe: Option<u16>,
     lost: u8,
+    /// The shortest of those that were lost since one as long has arrived, and how often some were.
+    suspect: Option<(u16, u8)>,
     /// The end of the search; a new one begins [`AGAIN_NS`] later.
     ended_ns: Option<u64>,
 }
@@ -31,7 +39,7 @@ pub(crate) struct Mtu {
 impl Mtu {
     pub(crate) fn new(most: u16) -> Mtu {
         let most = most.max(BASE_BYTES);
-        Mtu { current: BASE_BYTES, upper: most, most, probe: None, lost: 0, ended_ns: None }
+        Mtu { current: BASE_BYTES, upper: most, most, probe: None, lost: 0, suspect: None, ended_ns: None }
     }
 
     /// Length of the datagrams to send.
@@ -57,13 +65,12 @@ impl Mtu {
             self.ended_ns = Some(now_ns);
             return None;
         }
-        // Ethernet's payload less the headers of IPv4 and UDP.
-        const ETHERNET: u16 = 1472;
-        Some(match self.upper {
-            upper if upper == self.most => upper,
-            upper if self.current < ETHERNET && upper > ETHERNET + STEP_BYTES => ETHERNET,
-            upper => self.current + (upper - self.current).div_ceil(2),
-        })
+        if self.upper == self.most {
+            return Some(self.most);
+        }
+        let common =
+            COMMON.into_iter().find(|bytes| self.current < *bytes && self.upper > bytes + STEP_BYTES);
+        Some(common.unwrap_or_else(|| self.current + (self.upper - self.current).div_ceil(2)))
     }
 
     pub(crate) fn on_probe_sent(&mut self, bytes: u16) {
@@ -76,6 +83,8 @@ impl Mtu {
         let grows = bytes > self.current && bytes <= self.most;
         if grows {
             self.current = bytes;
+            // It may have counted as lost before.
+            self.upper = self.upper.max(bytes);
         }
         grows
     }
@@ -87,6 +96,21 @@ impl Mtu {
             self.upper = (bytes - 1).max(self.current);
             self.lost = 0;
         }
+    }
+
+    /// A datagram of data has arrived.
+    pub(crate) fn on_arrived(&mut self, bytes: u64) {
+        self.suspect.take_if(|(suspect, _)| bytes >= u64::from(*suspect));
+    }
+
+    /// Datagrams of data were lost; the shortest had this length. Returns true if the path may not carry such
+    /// any more, though what is short arrives.
+    pub(crate) fn on_lost(&mut self, bytes: u64) -> bool {
+        let Some(bytes) = u16::try_from(bytes).ok().filter(|bytes| *bytes > BASE_BYTES) else { return false };
+        let (suspect, losses) = self.suspect.get_or_insert((bytes, 0));
+        *suspect = bytes.min(*suspect);
+        *losses += 1;
+        *losses >= LOSSES_MAX
     }
 
     /// Nothing arrives any more: the path may carry only shorter datagrams than before. Returns true if
@@ -129,6 +153,29 @@ mod tests {
             let found = search(most, path).current();
             assert!(found <= path && found + STEP_BYTES >= path.min(most), "{found} of {path}");
         }
+    }
+
+    #[test]
+    fn a_probe_that_was_only_late_counts() {
+        let mut mtu = Mtu::new(8972);
+        (0..PROBES_MAX).for_each(|_| mtu.on_probe_lost(8972));
+        assert!(mtu.on_probe_acked(8972));
+        assert_eq!((mtu.current(), mtu.next_probe(0)), (8972, None));
+    }
+
+    #[test]
+    fn long_datagrams_that_are_lost_while_short_ones_arrive_show_a_black_hole() {
+        let mut mtu = search(8972, 8972);
+        for _ in 1..LOSSES_MAX {
+            assert!(!mtu.on_lost(8972));
+            mtu.on_arrived(100);
+            assert!(!mtu.on_lost(1200), "short ones say nothing");
+        }
+        mtu.on_arrived(8972);
+        for _ in 1..LOSSES_MAX {
+            assert!(!mtu.on_lost(8972));
+        }
+        assert!(mtu.on_lost(5000));
     }
 
     #[test]

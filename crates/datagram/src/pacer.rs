@@ -8,8 +8,9 @@ const BURST_NS: u64 = SECOND / 4000;
 const BURST_DATAGRAMS: u64 = 10;
 /// Bytes of the first burst: RFC 9002's initial window.
 const BURST_BYTES_MIN: u64 = 14_720;
-/// The longest burst, in bytes: what one system call takes.
-const BURST_BYTES_MAX: u64 = 64 << 10;
+/// The longest burst, in bytes: a quarter of a millisecond at 2 GB/s. Timers are no finer than a millisecond
+/// at many owners: with shorter bursts, fast links would wait for them.
+const BURST_BYTES_MAX: u64 = 512 << 10;
 
 /// The bytes that may be sent now.
 #[derive(Debug, Clone)]

@@ -3,12 +3,12 @@
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use braid_transport::host::simulated::{Connecting, Host, Listener};
+use braid_transport::host::simulated::{Connecting, DatagramSocket, Host, Listener};
 use braid_transport::process::Presence;
 use braid_wire::control::ProcessMark;
 use tokio::time::Instant;
@@ -139,5 +139,13 @@ impl Host for Machine {
 
     fn connect(&self, address: &str) -> Connecting {
         self.net.connect(self.ip, address, now_ms())
+    }
+
+    fn datagrams(
+        &self,
+        address: SocketAddr,
+        peer: Option<SocketAddr>,
+    ) -> io::Result<Box<dyn DatagramSocket>> {
+        self.net.datagrams(self.ip, address, peer)
     }
 }

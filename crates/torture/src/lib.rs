@@ -38,6 +38,8 @@ mod reserver;
 mod run;
 mod site;
 mod snapper;
+#[cfg(test)]
+mod talk;
 mod told;
 mod trace;
 mod workload;

@@ -1,4 +1,5 @@
-//! The simulated network: connections that keep bytes in order and whole, as TCP does, until they are cut.
+//! The simulated network: connections that keep bytes in order and whole, as TCP does, until they are cut;
+//! and datagrams, which it loses and changes (`datagrams`).
 //!
 //! Each direction of a connection is a pipe. Bytes that were sent arrive after a delay, at the end of a
 //! step of the world ([`Net::deliver`]). A direction between two hosts can be blocked: its bytes then wait,
@@ -6,6 +7,7 @@
 //! after its return its old connections are reset by the first byte that arrives on them. [`Net::cut`]
 //! resets a connection in the middle of the bytes in flight.
 
+mod datagrams;
 mod ends;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -16,12 +18,15 @@ use std::task::Waker;
 
 use braid_transport::host::simulated::{Connecting, Listener, Socket};
 
+use self::datagrams::Datagrams;
 use self::ends::{Connection, Listening, ReadEnd, WriteEnd};
-use crate::random::Random;
+use crate::random::{Random, mix};
 use crate::trace::Trace;
 
 /// Most bytes of a direction that were sent and not yet read.
 const WINDOW: usize = 128 << 10;
+/// Time in which a datagram must arrive for the network to be busy.
+const SOON_MS: u64 = 5;
 /// Ports above this one are given to sockets that ask for none.
 const FREE_PORT: u16 = 40_000;
 
@@ -43,6 +48,7 @@ struct State {
     shed: bool,
     listeners: BTreeMap<SocketAddr, Backlog>,
     attempts: BTreeMap<u64, Attempt>,
+    datagrams: Datagrams,
     down: BTreeSet<IpAddr>,
     blocked: BTreeSet<(IpAddr, IpAddr)>,
     /// Addresses to and from which nothing passes: rails that are cut.
@@ -95,6 +101,8 @@ struct Attempt {
 
 impl Net {
     pub(crate) fn new(random: Random, trace: Trace) -> Net {
+        // Drawn from a copy of the stream, which goes on as if nothing had been drawn.
+        let of_datagrams = Random::new(mix(random.clone().draw() ^ 0x6461_7461_6772_616d));
         Net(Arc::new(Mutex::new(State {
             random,
             trace,
@@ -106,6 +114,7 @@ impl Net {
             shed: false,
             listeners: BTreeMap::new(),
             attempts: BTreeMap::new(),
+            datagrams: Datagrams::new(of_datagrams),
             down: BTreeSet::new(),
             blocked: BTreeSet::new(),
             severed: BTreeSet::new(),
@@ -189,7 +198,8 @@ impl Net {
         let on_its_way =
             |pipe: &Pipe, state: &State| !pipe.flight.is_empty() && !state.is_cut_off_at(pipe.from, pipe.to);
         let mut flying = state.flying.iter().filter_map(|id| state.pipes.get(id));
-        let flies = flying.any(|pipe| on_its_way(pipe, &state));
+        let flies = flying.any(|pipe| on_its_way(pipe, &state))
+            || state.datagrams.arrives_until(state.now_ms + SOON_MS);
         std::mem::take(&mut state.busy) || flies
     }
 
@@ -199,6 +209,7 @@ impl Net {
         let mut state = self.lock();
         state.now_ms = now_ms;
         state.make_connections(self, &mut wakers);
+        state.bring_datagrams(&mut wakers);
         let ids: Vec<u64> = state.flying.iter().copied().collect();
         for id in ids {
             state.bring(id, &mut wakers);

@@ -10,6 +10,7 @@
 
 mod driver;
 mod halves;
+mod socket;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -21,18 +22,17 @@ use std::task::{Context, Poll, Waker};
 
 use braid_datagram::{Config, ConnectionId, EndReason, Endpoint, Event, Refused, Secret, Settings};
 use braid_wire::capability::Key;
-use quinn_udp::{UdpSockRef, UdpSocketState};
-use socket2::{Domain, Socket, Type};
-use tokio::net::{UdpSocket, lookup_host};
+use tokio::net::lookup_host;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 pub(crate) use halves::{DatagramRead, DatagramWrite};
+pub(crate) use socket::DatagramSocket;
 
 /// The longest message that bytes go in.
 const PIECE_BYTES: usize = 64 << 10;
-/// Bytes of the socket's buffers, if the system gives them.
-const SOCKET_BUFFER_BYTES: usize = 4 << 20;
+/// The longest datagram: what IPv4 carries, and so the loopback. What other paths carry is found out.
+const DATAGRAM_BYTES_MAX: u16 = 65_507;
 /// Connections that wait to be accepted by the owner; more are closed.
 const ACCEPTED_MAX: usize = 256;
 
@@ -41,7 +41,7 @@ pub type SecretOf = Arc<dyn Fn(&[u8]) -> Option<Secret> + Send + Sync>;
 
 /// The settings of connections that carry sessions, with this policy.
 pub fn session_config(policy: braid_datagram::policy::Kind) -> Config {
-    let settings = Settings { streams: 1, ..Settings::default() };
+    let settings = Settings { streams: 1, datagram_bytes_max: DATAGRAM_BYTES_MAX, ..Settings::default() };
     Config { settings, policy, ..Config::default() }
 }
 
@@ -52,8 +52,7 @@ pub fn capability_secret(private: &Key) -> Secret {
 
 /// One UDP socket and its connections.
 pub(crate) struct Port {
-    socket: UdpSocket,
-    system: UdpSocketState,
+    socket: DatagramSocket,
     local: SocketAddr,
     begun: Instant,
     secret_of: Option<SecretOf>,
@@ -112,13 +111,8 @@ impl fmt::Debug for Held {
 }
 
 impl Port {
-    /// Takes a socket. [`driver::run`] serves it, until nothing is left: so it starts after the first
-    /// connection is there, or at once if others are accepted.
-    fn new(socket: UdpSocket, config: Config, secret_of: Option<SecretOf>) -> io::Result<Arc<Port>> {
-        let system = UdpSocketState::new(UdpSockRef::from(&socket))?;
-        // Smaller buffers lose more, but work.
-        let _ = system.set_send_buffer_size(UdpSockRef::from(&socket), SOCKET_BUFFER_BYTES);
-        let _ = system.set_recv_buffer_size(UdpSockRef::from(&socket), SOCKET_BUFFER_BYTES);
+    /// A port with this socket, which nobody serves yet.
+    fn new(socket: DatagramSocket, config: Config, secret_of: Option<SecretOf>) -> io::Result<Arc<Port>> {
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(|error| io::Error::other(error.to_string()))?;
         let is_listening = secret_of.is_some();
@@ -130,14 +124,18 @@ impl Port {
             is_listening,
         };
         Ok(Arc::new(Port {
-            local: socket.local_addr()?,
+            local: socket.local()?,
             socket,
-            system,
             begun: Instant::now(),
             secret_of,
             inner: Mutex::new(inner),
             work: Notify::new(),
         }))
+    }
+
+    /// Starts the task that serves the port. It ends once the port has no connection and accepts none.
+    fn serve(self: &Arc<Port>) {
+        tokio::spawn(driver::run(Arc::clone(self)));
     }
 
     /// The machine's time.
@@ -181,32 +179,15 @@ impl Inner {
     }
 }
 
-/// Sockets at one address, among which the system shares out the peers, by a hash of both sides' addresses
-/// and ports: all datagrams of a peer come to one of them, as long as no socket joins or leaves. So a machine
-/// with several processors serves several peers at a time. None is served before it is given to
-/// [`DatagramListener::start`]: what comes until then waits.
-pub(crate) fn bind_shared(address: SocketAddr, count: usize) -> io::Result<Vec<std::net::UdpSocket>> {
-    // Sockets that share an address let any process of this user join them: one alone says whether it is free.
-    drop(std::net::UdpSocket::bind(address)?);
-    let bind = |_| {
-        let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
-        socket.set_reuse_port(count > 1)?;
-        socket.bind(&address.into())?;
-        socket.set_nonblocking(true)?;
-        Ok(socket.into())
-    };
-    (0..count.max(1)).map(bind).collect()
-}
-
 impl DatagramListener {
-    /// Serves a socket of [`bind_shared`], for peers whose secrets are known.
+    /// Serves a socket of [`DatagramSocket::bind_shared`], for peers whose secrets are known.
     pub(crate) fn start(
-        socket: std::net::UdpSocket,
+        socket: DatagramSocket,
         config: Config,
         secret_of: SecretOf,
     ) -> io::Result<DatagramListener> {
-        let port = Port::new(UdpSocket::from_std(socket)?, config, Some(secret_of))?;
-        tokio::spawn(driver::run(Arc::clone(&port)));
+        let port = Port::new(socket, config, Some(secret_of))?;
+        port.serve();
         Ok(DatagramListener(port))
     }
 
@@ -230,8 +211,8 @@ impl DatagramListener {
 
 impl Drop for DatagramListener {
     fn drop(&mut self) {
-        let now_ns = self.0.now_ns();
         let mut inner = self.0.lock();
+        let now_ns = self.0.now_ns();
         inner.is_listening = false;
         for (id, _) in std::mem::take(&mut inner.accepted) {
             inner.endpoint.abort(now_ns, id, 0, "the peer ends");
@@ -253,10 +234,8 @@ impl DatagramStream {
     ) -> io::Result<DatagramStream> {
         let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for peer in lookup_host(address).await? {
-            let any = if peer.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-            let socket = UdpSocket::bind(any).await?;
-            match socket.connect(peer).await {
-                Ok(()) => {
+            match DatagramSocket::connect(peer).await {
+                Ok(socket) => {
                     let port = Port::new(socket, config, None)?;
                     return DatagramStream::open(port, peer, identity, secret).await;
                 }
@@ -279,7 +258,8 @@ impl DatagramStream {
             id
         };
         let stream = DatagramStream(Arc::new(Held::new(Arc::clone(&port), id, peer)));
-        tokio::spawn(driver::run(Arc::clone(&port)));
+        // Not before there is a connection: the task would end at once.
+        port.serve();
         std::future::poll_fn(|context| {
             let mut inner = port.lock();
             match inner.lanes.get_mut(&id) {
@@ -338,8 +318,8 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let now_ns = self.port.now_ns();
         let mut inner = self.port.lock();
+        let now_ns = self.port.now_ns();
         inner.lanes.remove(&self.id);
         inner.endpoint.release(now_ns, self.id);
         drop(inner);
@@ -350,7 +330,9 @@ impl Drop for Held {
 /// The reason as an error of a socket.
 fn in_words(why: &EndReason) -> io::Error {
     let kind = match why {
-        EndReason::Closed | EndReason::ClosedByPeer { .. } => io::ErrorKind::ConnectionReset,
+        EndReason::Closed | EndReason::Unfinished | EndReason::ClosedByPeer { .. } => {
+            io::ErrorKind::ConnectionReset
+        }
         EndReason::NotOpened | EndReason::Silent(_) | EndReason::Stuck(_) => io::ErrorKind::TimedOut,
         EndReason::Refused(Refused::Unproved) => io::ErrorKind::PermissionDenied,
         EndReason::Refused(Refused::Busy) => io::ErrorKind::ResourceBusy,

@@ -16,7 +16,7 @@ use tracing::{debug, info, warn};
 
 use crate::allowance::Allowance;
 use crate::bodies::Bodies;
-use crate::datagrams::{DatagramListener, DatagramStream, SecretOf, bind_shared};
+use crate::datagrams::{DatagramListener, DatagramSocket, DatagramStream, SecretOf};
 use crate::error::{Result, TransportError};
 use crate::hello;
 use crate::host::is_simulated;
@@ -85,7 +85,7 @@ pub struct Listener {
     /// Those of datagrams, if any: at the same addresses.
     datagrams: Vec<(Listening, SocketAddr)>,
     /// Those of datagrams that nobody serves yet.
-    bound: Vec<(std::net::UdpSocket, SocketAddr)>,
+    bound: Vec<(DatagramSocket, SocketAddr)>,
     /// The socket that is asked first for the next connection: each in its turn.
     first: AtomicUsize,
     limits: Limits,
@@ -225,8 +225,8 @@ impl Listener {
         }
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         for (_, address) in &self.inner {
-            let sockets =
-                bind_shared(*address, cores.min(PORTS_MAX)).map_err(|source| at_udp(address, source))?;
+            let sockets = DatagramSocket::bind_shared(*address, cores.min(PORTS_MAX))
+                .map_err(|source| at_udp(address, source))?;
             self.bound.extend(sockets.into_iter().map(|socket| (socket, *address)));
         }
         Ok(())

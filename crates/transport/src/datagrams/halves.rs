@@ -42,9 +42,11 @@ impl DatagramRead {
         match inner.endpoint.receive(self.held.id, STREAM) {
             Some(Incoming::Message(message)) => {
                 self.left = message.into();
+                let is_credit_owed = inner.endpoint.has_ready();
                 drop(inner);
-                // The peer may be owed credit now.
-                self.held.port.work.notify_one();
+                if is_credit_owed {
+                    self.held.port.work.notify_one();
+                }
                 return Poll::Ready(Ok(true));
             }
             Some(Incoming::End) => return Poll::Ready(Ok(false)),
@@ -128,13 +130,14 @@ impl AsyncWrite for DatagramWrite {
                 return Poll::Ready(Err(in_words(ended.unwrap_or(&EndReason::Closed))));
             }
         }
+        // Others need not wait for the copy; only this half sends on the stream.
+        drop(inner);
         let mut piece = Vec::with_capacity(count);
         for slice in slices {
             let more = slice.len().min(count - piece.len());
             piece.extend_from_slice(&slice[..more]);
         }
-        let sent = inner.endpoint.send(*id, STREAM, piece.into());
-        drop(inner);
+        let sent = port.lock().endpoint.send(*id, STREAM, piece.into());
         port.work.notify_one();
         Poll::Ready(sent.map(|()| count).map_err(io::Error::other))
     }

@@ -31,6 +31,10 @@ pub trait Host: Debug + Send + Sync {
     fn listen(&self, address: &str) -> io::Result<Box<dyn Listener>>;
     /// Connects to an address.
     fn connect(&self, address: &str) -> Connecting;
+    /// A socket for datagrams at an address; port 0 takes a free one. With a peer it hears that one alone,
+    /// and also that nothing listens there.
+    fn datagrams(&self, address: SocketAddr, peer: Option<SocketAddr>)
+    -> io::Result<Box<dyn DatagramSocket>>;
 }
 
 /// A connection that is being made.
@@ -53,6 +57,18 @@ pub struct Socket {
     pub read: Box<dyn Read>,
     /// Bytes that go to the peer.
     pub write: Box<dyn Write>,
+}
+
+/// A socket for datagrams of a simulated network.
+pub trait DatagramSocket: Debug + Send + Sync {
+    /// Address that the socket is at.
+    fn address(&self) -> SocketAddr;
+    /// Sends a datagram, which may never arrive.
+    fn send(&self, to: SocketAddr, bytes: &[u8]);
+    /// Polls until there is something to receive.
+    fn poll_readable(&self, context: &mut Context<'_>) -> Poll<()>;
+    /// Takes the next datagram. Returns its length and its sender.
+    fn receive(&self, into: &mut [u8]) -> io::Result<(usize, SocketAddr)>;
 }
 
 /// The receiving direction of a simulated connection.
