@@ -217,7 +217,11 @@ impl World {
             self.flying.truncate(256);
             while let Some(event) = self.ends[end].poll_event() {
                 match event {
-                    Event::Accepted(id, _) => _ = self.ids[end].get_or_insert(id),
+                    // One that the owner ended before the opener knew of it is opened again.
+                    Event::Accepted(id, _) if self.ids[end].is_none() || self.is_over[end] => {
+                        (self.ids[end], self.is_over[end]) = (Some(id), false);
+                        self.sent.retain(|(from, _), _| *from != end);
+                    }
                     Event::Ended(id, _) => self.is_over[end] |= self.ids[end] == Some(id),
                     Event::Opened(_) => self.is_open = true,
                     _ => {}
