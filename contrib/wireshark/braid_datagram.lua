@@ -1,6 +1,9 @@
 -- Braid's datagrams for Wireshark and tshark: what is in the clear (docs/format-datagram.md, section 2). The
 -- frames within a Data are sealed, and shown as bytes.
 --
+-- Where the system cuts datagrams to length (GSO, as on a loopback), a capture has several in one: the first
+-- header is shown. `ethtool -K lo tx-udp-segmentation off` has them apart.
+--
 -- Use: tshark -X lua_script:contrib/wireshark/braid_datagram.lua -d udp.port==7401,braid-datagram
 -- or put the file into Wireshark's folder of personal Lua plugins. Datagrams of any port are looked at too.
 

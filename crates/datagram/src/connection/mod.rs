@@ -381,6 +381,9 @@ impl Connection {
     /// The opener repeats the handshake: it has not got the Accept.
     pub(crate) fn handle_open_again(&mut self) {
         self.control.resend_accept = self.control.accept.is_some();
+        if let State::Closing { close, .. } = &mut self.state {
+            *close = true;
+        }
     }
 
     pub(crate) fn handle_timeout(&mut self, now_ns: u64) {
