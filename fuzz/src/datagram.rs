@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 use braid_datagram::{
-    Config, ConnectionId, Endpoint, Event, Frame, Incoming, Open, Packet, Secret, Settings, decode_frames,
+    Config, ConnectionId, Ecn, Endpoint, Event, Frame, Incoming, Open, Packet, Secret, Settings, decode_frames,
 };
 
 const MILLISECOND: u64 = 1_000_000;
@@ -38,7 +38,7 @@ pub fn datagram(bytes: &[u8]) {
     }
     let mut acceptor = Endpoint::new(config(0), true, [2; 32]);
     let mut input = bytes.to_vec();
-    acceptor.handle_datagram(5, SocketAddr::from(PEERS[0]), &mut input, &mut secret_of);
+    acceptor.handle_datagram(5, SocketAddr::from(PEERS[0]), Ecn::Unaware, &mut input, &mut secret_of);
     let mut out = Vec::new();
     while acceptor.poll_transmit(5, &mut out).is_some() {}
     assert!(out.len() <= bytes.len(), "an answer is no longer than what it answers");
@@ -143,7 +143,7 @@ impl World {
     fn deliver(&mut self, which: usize) {
         let Some((to, mut bytes)) = self.flying.remove(which) else { return };
         let from = SocketAddr::from(PEERS[1 - to]);
-        self.ends[to].handle_datagram(self.now_ns, from, &mut bytes, &mut secret_of);
+        self.ends[to].handle_datagram(self.now_ns, from, Ecn::Capable, &mut bytes, &mut secret_of);
     }
 
     /// Takes what both ends have to send. What is too much is lost.
@@ -217,6 +217,7 @@ pub(crate) fn seeds(name: &str) -> Vec<Vec<u8>> {
         Frame::Challenge([1; 8]),
         Frame::Response([1; 8]),
         Frame::Close { code: 1, reason: b"why" },
+        Frame::Marked { total: 3 },
     ];
     let mut content = Vec::new();
     frames.iter().for_each(|frame| frame.put(&mut content));

@@ -11,6 +11,8 @@ use crate::ranges::Ranges;
 
 /// Maximum number of ranges that are remembered.
 const RANGES_MAX: usize = 128;
+/// One past the highest number that is taken, which no honest sender comes to.
+const NUMBERS_END: u64 = 1 << 62;
 /// Datagrams that may arrive before an acknowledgement is due at once.
 const UNACKED_MAX: u32 = 2;
 
@@ -20,6 +22,8 @@ pub(crate) struct Acks {
     arrived: Ranges,
     /// Numbers below this one are forgotten, and not taken.
     floor: u64,
+    /// The peer is known to have an acknowledgement of all that had arrived up to here.
+    known: u64,
     largest: Option<u64>,
     largest_ns: u64,
     /// Datagrams since the last acknowledgement that ask for one.
@@ -44,7 +48,7 @@ impl Acks {
 
     /// Returns true if the number may be taken: it is new.
     pub(crate) fn is_new(&self, number: u64) -> bool {
-        number >= self.floor && !self.arrived.contains(number)
+        (self.floor..NUMBERS_END).contains(&number) && !self.arrived.contains(number)
     }
 
     /// Returns true if no higher number has arrived.
@@ -71,6 +75,11 @@ impl Acks {
         self.due_ns = Some(self.due_ns.unwrap_or(u64::MAX).min(now_ns + wait));
     }
 
+    /// What has arrived is to be acknowledged at once, if it asks for it.
+    pub(crate) fn hurry(&mut self, now_ns: u64) {
+        self.due_ns = self.due_ns.map(|due| due.min(now_ns));
+    }
+
     /// The moment at which an acknowledgement is to be sent, at the latest.
     pub(crate) fn due_ns(&self) -> Option<u64> {
         self.due_ns
@@ -82,8 +91,14 @@ impl Acks {
             return None;
         }
         let delay_us = now_ns.saturating_sub(self.largest_ns) / MICROSECOND;
-        let ranges = self.arrived.iter().rev().take(32).cloned().collect();
+        let ranges = self.arrived.iter().rev().take_while(|range| range.end > self.known);
+        let ranges = ranges.take(32).cloned().collect();
         Some(Ack { delay_us: u32::try_from(delay_us).unwrap_or(u32::MAX), ranges })
+    }
+
+    /// The peer has an acknowledgement whose highest number this is: what it told need not be told again.
+    pub(crate) fn on_told(&mut self, largest: u64) {
+        self.known = self.known.max(largest);
     }
 
     pub(crate) fn on_ack_sent(&mut self) {

@@ -29,7 +29,7 @@ pub struct Config {
     /// Bytes of one stream that wait to be sent or acknowledged, beyond which a message is refused
     /// ([`SendError::Full`](crate::SendError::Full)). One message always fits.
     pub unsent_bytes_max: u64,
-    /// Time for the handshake. Default 3 s.
+    /// Time for the handshake, which takes two round trips. Default 10 s.
     pub open_ns: u64,
     /// Silence after which the peer is asked for a sign of life. Default 2 s.
     pub keep_alive_ns: u64,
@@ -52,7 +52,7 @@ impl Default for Config {
             policy: Kind::Cubic,
             rate: None,
             unsent_bytes_max: 4 << 20,
-            open_ns: 3 * SECOND,
+            open_ns: 10 * SECOND,
             keep_alive_ns: 2 * SECOND,
             silence_ns: 10 * SECOND,
             connections: 1024,

@@ -28,13 +28,13 @@ impl Cookies {
         cookie
     }
 
-    /// Returns true if the Open has a cookie that was made for it lately.
-    pub(crate) fn holds(&self, now_ns: u64, from: SocketAddr, open: &Open<'_>) -> bool {
+    /// The age of the Open's cookie, if it was made for it lately.
+    pub(crate) fn age(&self, now_ns: u64, from: SocketAddr, open: &Open<'_>) -> Option<u64> {
         let (time, shown) = open.cookie.split_at(8);
         let made_ns = u64::from_le_bytes(time.try_into().expect("eight bytes"));
         let shown = shown.try_into().expect("sixteen bytes");
-        let is_recent = made_ns <= now_ns && now_ns - made_ns < COOKIE_NS;
-        is_recent && proofs_match(&self.proof(made_ns, from, open), shown)
+        let age = now_ns.checked_sub(made_ns).filter(|age| *age < COOKIE_NS)?;
+        proofs_match(&self.proof(made_ns, from, open), shown).then_some(age)
     }
 
     fn proof(&self, made_ns: u64, from: SocketAddr, open: &Open<'_>) -> [u8; 16] {
@@ -69,14 +69,14 @@ mod tests {
             proof: [0; 16],
             identity: b"who",
         };
-        assert!(!cookies.holds(9, home, &open));
+        assert_eq!(cookies.age(9, home, &open), None);
         open.cookie = cookies.make(9, home, &open);
-        assert!(cookies.holds(9 + COOKIE_NS - 1, home, &open));
-        assert!(!cookies.holds(9 + COOKIE_NS, home, &open));
-        assert!(!cookies.holds(8, home, &open));
-        assert!(!cookies.holds(9, "10.0.0.1:8".parse().unwrap(), &open));
-        assert!(!cookies.holds(9, "10.0.0.2:7".parse().unwrap(), &open));
-        assert!(!cookies.holds(9, home, &Open { nonce: [3; 32], ..open }));
-        assert!(!cookies.holds(9, home, &Open { from: 4, ..open }));
+        assert_eq!(cookies.age(9 + COOKIE_NS - 1, home, &open), Some(COOKIE_NS - 1));
+        assert_eq!(cookies.age(9 + COOKIE_NS, home, &open), None);
+        assert_eq!(cookies.age(8, home, &open), None);
+        assert_eq!(cookies.age(9, "10.0.0.1:8".parse().unwrap(), &open), None);
+        assert_eq!(cookies.age(9, "10.0.0.2:7".parse().unwrap(), &open), None);
+        assert_eq!(cookies.age(9, home, &Open { nonce: [3; 32], ..open }), None);
+        assert_eq!(cookies.age(9, home, &Open { from: 4, ..open }), None);
     }
 }

@@ -18,7 +18,9 @@ use crate::error::{EndReason, SendError};
 use crate::keys::{Keys, Secret, Side, derive, mac, proofs_match};
 use crate::opening::{Opened, Opening, accept_proof, base_key, open_proof};
 use crate::packet::{Accept, IDENTITY_BYTES_MAX, Open, Packet, Refused, VERSION};
+use crate::rtt::Rtt;
 use crate::streams::{Incoming, StreamId};
+use crate::transmit::{Ecn, Transmit};
 
 /// Answers of the handshake that wait to be sent; more are dropped.
 const REPLIES_MAX: usize = 64;
@@ -56,6 +58,8 @@ pub struct Endpoint {
     entries: BTreeMap<u32, Entry>,
     /// The connections of openers, by their address and number.
     openers: BTreeMap<(SocketAddr, u32), u32>,
+    /// The open connections, by the peer's address and its number of them.
+    peers: BTreeMap<(SocketAddr, u32), u32>,
     gone: usize,
     deadlines: BTreeSet<(u64, u32)>,
     /// Connections that may have datagrams to send, in the order of their turns.
@@ -63,13 +67,18 @@ pub struct Endpoint {
     /// Datagrams of the present turn.
     turn: u32,
     replies: VecDeque<(SocketAddr, Vec<u8>)>,
+    /// Connections that have begun, and those that have not come to be.
     events: VecDeque<Event>,
+    /// Open connections that have news: these stay with the connection until they are polled, as it has each
+    /// only once.
+    newsy: VecDeque<u32>,
 }
 
 struct Entry {
     stage: Stage,
     deadline: Option<u64>,
     is_ready: bool,
+    is_newsy: bool,
     /// True once the owner wants to hear no more of it.
     is_released: bool,
     /// The opener's address and number, at an acceptor.
@@ -98,7 +107,12 @@ impl fmt::Debug for Endpoint {
 impl Endpoint {
     /// An endpoint that opens connections, and accepts those of others if `accepts`. The seed must be random:
     /// all that is drawn follows from it.
+    ///
+    /// # Panics
+    ///
+    /// If the settings are none that a peer may have: no stream, datagrams below 1200 bytes, windows below 4096.
     pub fn new(config: Config, accepts: bool, seed: [u8; 32]) -> Endpoint {
+        assert!(config.settings.are_valid(), "{:?}: peers refuse such settings", config.settings);
         let random = hmac::Key::new(hmac::HMAC_SHA256, &seed);
         Endpoint {
             config,
@@ -108,12 +122,14 @@ impl Endpoint {
             drawn: 0,
             entries: BTreeMap::new(),
             openers: BTreeMap::new(),
+            peers: BTreeMap::new(),
             gone: 0,
             deadlines: BTreeSet::new(),
             ready: VecDeque::new(),
             turn: 0,
             replies: VecDeque::new(),
             events: VecDeque::new(),
+            newsy: VecDeque::new(),
         }
     }
 
@@ -136,11 +152,13 @@ impl Endpoint {
         self.entries.len() - self.gone
     }
 
-    /// Takes a datagram, which is changed. `secret_of` finds the secret of an opener's identity.
+    /// Takes a datagram, which is changed. `ecn` is what its IP header said when it came; `secret_of` finds the
+    /// secret of an opener's identity.
     pub fn handle_datagram(
         &mut self,
         now_ns: u64,
         from: SocketAddr,
+        ecn: Ecn,
         datagram: &mut [u8],
         secret_of: &mut dyn FnMut(&[u8]) -> Option<Secret>,
     ) {
@@ -148,12 +166,22 @@ impl Endpoint {
         match packet {
             Packet::Data { to, number } => match self.entries.get_mut(&to) {
                 Some(Entry { stage: Stage::Open(connection), .. }) => {
-                    connection.handle_data(now_ns, from, number, datagram);
+                    let before = connection.peer();
+                    connection.handle_data(now_ns, from, ecn, number, datagram);
+                    let peer = connection.peer();
+                    if peer != before {
+                        let peer_id = connection.peer_id();
+                        self.forget_peer((before, peer_id), to);
+                        self.peers.insert((peer, peer_id), to);
+                    }
                     self.touch(now_ns, to);
                 }
-                // An Accept may be on its way behind its first Data; and who is over says no more.
-                Some(_) => {}
-                None => self.reply(from, &Packet::Unknown { of: to }),
+                // An Accept may be on its way behind its first Data.
+                Some(Entry { stage: Stage::Opening(_), .. }) => {}
+                // The peer has not got the Close.
+                Some(Entry { stage: Stage::Gone, .. }) | None => {
+                    self.reply(from, &Packet::Unknown { of: to });
+                }
             },
             Packet::Open(open) if self.accepts => self.handle_open(now_ns, from, &open, secret_of),
             Packet::OpenOfOtherVersion { from: to } if self.accepts => {
@@ -177,12 +205,8 @@ impl Endpoint {
     }
 
     fn handle_unknown(&mut self, now_ns: u64, from: SocketAddr, of: u32) {
-        // The number is the peer's: only the connections of this address can have it.
-        let at = self.entries.iter().find_map(|(id, entry)| match &entry.stage {
-            Stage::Open(connection) if connection.peer() == from && connection.peer_id() == of => Some(*id),
-            _ => None,
-        });
-        if let Some(id) = at {
+        // The number is the peer's, which nobody off the path knows: guesses cost a look into a map.
+        if let Some(id) = self.peers.get(&(from, of)).copied() {
             self.handle_unreachable(now_ns, ConnectionId(id));
         }
     }
@@ -194,10 +218,10 @@ impl Endpoint {
         open: &Open<'_>,
         secret_of: &mut dyn FnMut(&[u8]) -> Option<Secret>,
     ) {
-        if !self.cookies.holds(now_ns, from, open) {
+        let Some(age_ns) = self.cookies.age(now_ns, from, open) else {
             let cookie = self.cookies.make(now_ns, from, open);
             return self.reply(from, &Packet::Retry { to: open.from, cookie });
-        }
+        };
         let opener = (from, open.from);
         if let Some(id) = self.openers.get(&opener).copied() {
             if let Some(connection) = self.connection(ConnectionId(id)) {
@@ -221,10 +245,13 @@ impl Endpoint {
         let base = base_key(&secret, open, &accept);
         accept.proof = accept_proof(&base);
         let keys = Keys::new(base, Side::Acceptor);
-        let opened = Opened { peer_id: open.from, peer_settings: open.settings, keys, sent_ns: None };
+        // The cookie went to the opener and came back, in a round trip or some more time.
+        let rtt = Rtt::assumed(age_ns);
+        let opened = Opened { peer_id: open.from, peer_settings: open.settings, keys, rtt };
         let accept = Packet::Accept(accept).emit();
         let connection = Connection::new(now_ns, &self.config, from, opened, Some(accept));
         self.openers.insert(opener, id);
+        self.peers.insert(opener, id);
         self.insert(id, Stage::Open(Box::new(connection)), Some(opener));
         self.events.push_back(Event::Accepted(ConnectionId(id), open.identity.to_vec()));
         self.touch(now_ns, id);
@@ -237,16 +264,14 @@ impl Endpoint {
             return;
         }
         match *packet {
-            Packet::Retry { cookie, .. } => {
-                opening.handle_retry(now_ns, cookie);
-                self.touch(now_ns, to);
-            }
-            Packet::Refused { why, .. } => self.end_opening(now_ns, to, EndReason::Refused(why)),
+            Packet::Retry { cookie, .. } => opening.handle_retry(now_ns, cookie),
+            Packet::Refused { why, .. } => opening.handle_refusal(now_ns, EndReason::Refused(why)),
             Packet::Versions { min, max, .. } if !(min..=max).contains(&VERSION) => {
-                self.end_opening(now_ns, to, EndReason::Version { min, max });
+                opening.handle_refusal(now_ns, EndReason::Version { min, max });
             }
             _ => {}
         }
+        self.touch(now_ns, to);
     }
 
     fn handle_accept(&mut self, now_ns: u64, from: SocketAddr, accept: &Accept) {
@@ -255,7 +280,8 @@ impl Endpoint {
         if opening.peer != from {
             return;
         }
-        let Some(opened) = opening.handle_accept(accept) else { return };
+        let Some(opened) = opening.handle_accept(now_ns, accept) else { return };
+        self.peers.insert((from, opened.peer_id), accept.to);
         entry.stage = Stage::Open(Box::new(Connection::new(now_ns, &self.config, from, opened, None)));
         self.events.push_back(Event::Opened(ConnectionId(accept.to)));
         self.touch(now_ns, accept.to);
@@ -300,16 +326,18 @@ impl Endpoint {
         self.deadlines.first().map(|(at, _)| *at)
     }
 
-    /// Appends the next datagram to `out`, and returns where it goes.
-    pub fn poll_transmit(&mut self, now_ns: u64, out: &mut Vec<u8>) -> Option<SocketAddr> {
+    /// Appends the next datagram to `out`, and returns where and how it goes.
+    pub fn poll_transmit(&mut self, now_ns: u64, out: &mut Vec<u8>) -> Option<Transmit> {
         if let Some((to, reply)) = self.replies.pop_front() {
             out.extend_from_slice(&reply);
-            return Some(to);
+            return Some(Transmit::plain(to));
         }
         while let Some(&id) = self.ready.front() {
             let sent = match self.entries.get_mut(&id).map(|entry| &mut entry.stage) {
                 Some(Stage::Open(connection)) => connection.poll_transmit(now_ns, out),
-                Some(Stage::Opening(opening)) => opening.poll_transmit(now_ns, out).then_some(opening.peer),
+                Some(Stage::Opening(opening)) => {
+                    opening.poll_transmit(now_ns, out).then(|| Transmit::plain(opening.peer))
+                }
                 Some(Stage::Gone) | None => None,
             };
             self.turn += 1;
@@ -334,7 +362,22 @@ impl Endpoint {
 
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        if let Some(event) = self.events.pop_front() {
+            return Some(event);
+        }
+        while let Some(&id) = self.newsy.front() {
+            if let Some(entry) = self.entries.get_mut(&id) {
+                if let Stage::Open(connection) = &mut entry.stage
+                    && !entry.is_released
+                    && let Some(news) = connection.poll_news()
+                {
+                    return Some(Event::of(ConnectionId(id), news));
+                }
+                entry.is_newsy = false;
+            }
+            self.newsy.pop_front();
+        }
+        None
     }
 
     /// Sends a message. It is kept until it has arrived.
@@ -389,17 +432,26 @@ impl Endpoint {
 
     /// Ends the connection, once all that was sent has arrived. Code 0 says: no fault.
     pub fn close(&mut self, now_ns: u64, id: ConnectionId, code: u16, reason: &str) {
+        self.close_opening(now_ns, id);
         if let Some(connection) = self.connection(id) {
             connection.close(now_ns, code, reason);
             self.touch(now_ns, id.0);
         }
     }
 
-    /// Ends the connection now, whatever has not arrived.
+    /// Ends the connection now, whatever has not arrived ([`EndReason::Unfinished`]).
     pub fn abort(&mut self, now_ns: u64, id: ConnectionId, code: u16, reason: &str) {
+        self.close_opening(now_ns, id);
         if let Some(connection) = self.connection(id) {
             connection.abort(now_ns, code, reason);
             self.touch(now_ns, id.0);
+        }
+    }
+
+    /// A connection that is not open yet will not be.
+    fn close_opening(&mut self, now_ns: u64, id: ConnectionId) {
+        if let Some(Entry { stage: Stage::Opening(_), .. }) = self.entries.get(&id.0) {
+            self.end_opening(now_ns, id.0, EndReason::Closed);
         }
     }
 
@@ -409,7 +461,7 @@ impl Endpoint {
         let Some(entry) = self.entries.get_mut(&id.0) else { return };
         entry.is_released = true;
         match &mut entry.stage {
-            Stage::Opening(_) => self.end_opening(now_ns, id.0, EndReason::Closed),
+            Stage::Opening(_) => self.close_opening(now_ns, id),
             Stage::Open(connection) => {
                 connection.close(now_ns, 0, "");
                 self.touch(now_ns, id.0);
@@ -459,7 +511,9 @@ impl Endpoint {
     }
 
     fn insert(&mut self, id: u32, stage: Stage, opener: Option<(SocketAddr, u32)>) {
-        self.entries.insert(id, Entry { stage, deadline: None, is_ready: false, is_released: false, opener });
+        let entry =
+            Entry { stage, deadline: None, is_ready: false, is_newsy: false, is_released: false, opener };
+        self.entries.insert(id, entry);
         self.make_ready(id);
     }
 
@@ -485,17 +539,18 @@ impl Endpoint {
             Stage::Gone => return,
             Stage::Opening(opening) => Some(opening.deadline()),
             Stage::Open(connection) => {
-                while let Some(news) = connection.poll_news() {
-                    if !is_released {
-                        self.events.push_back(Event::of(ConnectionId(id), news));
-                    }
+                if connection.has_news() && !is_released && !std::mem::replace(&mut entry.is_newsy, true) {
+                    self.newsy.push_back(id);
                 }
                 match connection.is_over() && is_released {
                     false => connection.deadline(),
                     true => {
+                        let peer = (connection.peer(), connection.peer_id());
                         entry.stage = Stage::Gone;
                         self.gone += 1;
-                        Some(if entry.opener.is_some() { now_ns + COOKIE_NS } else { now_ns })
+                        let until_ns = if entry.opener.is_some() { now_ns + COOKIE_NS } else { now_ns };
+                        self.forget_peer(peer, id);
+                        Some(until_ns)
                     }
                 }
             }
@@ -519,6 +574,12 @@ impl Endpoint {
         self.gone -= usize::from(matches!(entry.stage, Stage::Gone));
         if let Some(opener) = entry.opener {
             self.openers.remove(&opener);
+        }
+    }
+
+    fn forget_peer(&mut self, peer: (SocketAddr, u32), id: u32) {
+        if self.peers.get(&peer) == Some(&id) {
+            self.peers.remove(&peer);
         }
     }
 
@@ -589,7 +650,13 @@ mod tests {
 
     fn deliver(now_ns: u64, ends: &mut [Endpoint; 2], from: usize, datagram: &mut [u8]) {
         let mut secret_of = |_: &[u8]| Some(Secret::new([1; 32]));
-        ends[1 - from].handle_datagram(now_ns, PEERS[from].parse().unwrap(), datagram, &mut secret_of);
+        ends[1 - from].handle_datagram(
+            now_ns,
+            PEERS[from].parse().unwrap(),
+            Ecn::Unaware,
+            datagram,
+            &mut secret_of,
+        );
     }
 
     fn opened() -> ([Endpoint; 2], ConnectionId) {

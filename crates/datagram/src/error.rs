@@ -36,7 +36,12 @@ pub enum EndReason {
     /// This side closed it, and all that was sent has arrived.
     #[error("closed here")]
     Closed,
-    /// The peer closed it.
+    /// This side closed it, and some of what was sent may not have arrived: it was ended at once, or the peer
+    /// took too long.
+    #[error("closed here before all that was sent had arrived")]
+    Unfinished,
+    /// The peer closed it. All that it had sent has arrived if each stream's end has
+    /// ([`Incoming::End`](crate::Incoming::End)).
     #[error("the peer closed the connection (code {code}: {reason})")]
     ClosedByPeer {
         /// The peer's code; 0: no fault.
@@ -91,6 +96,9 @@ pub enum Violation {
     #[error("bytes after the end of a stream")]
     AfterEnd,
 }
+
+/// The code of a Close without fault of which not all that was sent had arrived.
+pub(crate) const UNFINISHED_CODE: u16 = 7;
 
 impl Violation {
     /// The code that a connection is closed with.

@@ -35,6 +35,8 @@ pub mod kind {
     pub const RESPONSE: u8 = 7;
     /// Ends the connection.
     pub const CLOSE: u8 = 8;
+    /// Counts the datagrams that came marked.
+    pub const MARKED: u8 = 9;
 }
 
 /// A frame of any kind.
@@ -75,6 +77,11 @@ pub enum Frame<'a> {
         code: u16,
         /// For people, UTF-8.
         reason: &'a [u8],
+    },
+    /// So many datagrams have come that a queue had marked.
+    Marked {
+        /// Their number since the connection began.
+        total: u64,
     },
 }
 
@@ -134,6 +141,7 @@ fn take<'a>(input: &mut Reader<'a>) -> Option<Frame<'a>> {
             let reason = input.bytes(length)?;
             (length <= REASON_BYTES_MAX).then_some(Frame::Close { code, reason })?
         }
+        kind::MARKED => Frame::Marked { total: input.u64()? },
         _ => return None,
     })
 }
@@ -161,6 +169,11 @@ fn take_ack(input: &mut Reader<'_>) -> Option<Ack> {
 }
 
 impl Frame<'_> {
+    /// Returns true if the datagram that has it is to be acknowledged.
+    pub(crate) fn asks(&self) -> bool {
+        !matches!(self, Frame::Ack(_) | Frame::Close { .. } | Frame::Marked { .. })
+    }
+
     /// Appends the frame. Of an acknowledgement that is too long the lower ranges are left out.
     pub fn put(&self, out: &mut Vec<u8>) {
         match self {
@@ -194,6 +207,10 @@ impl Frame<'_> {
                 out.extend_from_slice(&code.to_le_bytes());
                 out.push(u8::try_from(reason.len()).expect("at most 200"));
                 out.extend_from_slice(reason);
+            }
+            Frame::Marked { total } => {
+                out.push(kind::MARKED);
+                out.extend_from_slice(&total.to_le_bytes());
             }
         }
     }

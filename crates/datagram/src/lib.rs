@@ -34,6 +34,7 @@ mod endpoint;
 mod error;
 mod frame;
 mod keys;
+mod marks;
 mod mtu;
 mod opening;
 mod pacer;
@@ -43,6 +44,7 @@ mod ranges;
 mod recovery;
 mod rtt;
 mod streams;
+mod transmit;
 
 pub use config::{Config, Settings};
 pub use endpoint::{ConnectionId, Endpoint, Event};
@@ -51,6 +53,7 @@ pub use frame::{Ack, Frame, decode_frames};
 pub use keys::Secret;
 pub use packet::{Accept, Open, Packet, Refused};
 pub use streams::{Incoming, StreamId};
+pub use transmit::{Ecn, Transmit};
 
 /// Constants of the format.
 pub mod format {

@@ -7,6 +7,9 @@ use crate::SECOND;
 pub(crate) const BASE_BYTES: u16 = 1200;
 /// Probes of one length that must be lost before it counts as too long.
 const PROBES_MAX: u8 = 3;
+/// Losses of datagrams of a length in a row, without one as long that arrives, after which the path counts as
+/// too short for it.
+const LOSSES_MAX: u8 = 4;
 /// The search ends when fewer bytes than this are left to gain.
 const STEP_BYTES: u16 = 20;
 /// Lengths that many paths carry, longest first: the payloads of Ethernet with jumbo frames and without, less
@@ -27,6 +30,8 @@ pub(crate) struct Mtu {
     /// Length of the probe on its way.
     probe: Option<u16>,
     lost: u8,
+    /// The shortest of those that were lost since one as long has arrived, and how often some were.
+    suspect: Option<(u16, u8)>,
     /// The end of the search; a new one begins [`AGAIN_NS`] later.
     ended_ns: Option<u64>,
 }
@@ -34,7 +39,7 @@ pub(crate) struct Mtu {
 impl Mtu {
     pub(crate) fn new(most: u16) -> Mtu {
         let most = most.max(BASE_BYTES);
-        Mtu { current: BASE_BYTES, upper: most, most, probe: None, lost: 0, ended_ns: None }
+        Mtu { current: BASE_BYTES, upper: most, most, probe: None, lost: 0, suspect: None, ended_ns: None }
     }
 
     /// Length of the datagrams to send.
@@ -78,6 +83,8 @@ impl Mtu {
         let grows = bytes > self.current && bytes <= self.most;
         if grows {
             self.current = bytes;
+            // It may have counted as lost before.
+            self.upper = self.upper.max(bytes);
         }
         grows
     }
@@ -89,6 +96,21 @@ impl Mtu {
             self.upper = (bytes - 1).max(self.current);
             self.lost = 0;
         }
+    }
+
+    /// A datagram of data has arrived.
+    pub(crate) fn on_arrived(&mut self, bytes: u64) {
+        self.suspect.take_if(|(suspect, _)| bytes >= u64::from(*suspect));
+    }
+
+    /// Datagrams of data were lost; the shortest had this length. Returns true if the path may not carry such
+    /// any more, though what is short arrives.
+    pub(crate) fn on_lost(&mut self, bytes: u64) -> bool {
+        let Some(bytes) = u16::try_from(bytes).ok().filter(|bytes| *bytes > BASE_BYTES) else { return false };
+        let (suspect, losses) = self.suspect.get_or_insert((bytes, 0));
+        *suspect = bytes.min(*suspect);
+        *losses += 1;
+        *losses >= LOSSES_MAX
     }
 
     /// Nothing arrives any more: the path may carry only shorter datagrams than before. Returns true if

@@ -1,7 +1,9 @@
 //! The handshake: the opener's side as a machine, and what both sides compute.
 //!
 //! The opener sends an Open, gets a Retry, sends the Open again with its cookie, and gets an Accept. The
-//! proof in the Open is over the cookie, so an Open that was recorded is of no use once its cookie is old.
+//! proof in the Open is over the cookie, so an Open that was recorded is of no use once its cookie is old. On
+//! a long path several Opens are on their way at a time, and several Retries: the keys do not depend on the
+//! cookie, so an Accept of any of them is understood.
 //! Both sides draw a nonce, so the keys of two connections always differ.
 
 use std::net::SocketAddr;
@@ -12,14 +14,17 @@ use crate::config::{Config, Settings};
 use crate::error::EndReason;
 use crate::keys::{Keys, Secret, Side, derive, proof, proofs_match};
 use crate::packet::{Accept, COOKIE_BYTES, Open, Packet};
+use crate::rtt::Rtt;
 use crate::{MILLISECOND, SECOND};
 
 /// Time after which the first Open is sent again; the next pauses are twice as long each.
 const AGAIN_NS: u64 = 100 * MILLISECOND;
 /// The longest pause between two Opens.
 const AGAIN_NS_MAX: u64 = SECOND;
-/// Retries that are answered at most: more are no acceptor's.
-const RETRIES_MAX: u8 = 8;
+/// Time for which a refusal waits for an Accept, which would show that it was forged, or that the Open was
+/// changed on its way: as long as the handshake has taken, between these bounds.
+const REFUSAL_NS_MIN: u64 = 150 * MILLISECOND;
+const REFUSAL_NS_MAX: u64 = SECOND;
 
 /// A connection that is being opened.
 #[derive(Debug)]
@@ -30,13 +35,19 @@ pub(crate) struct Opening {
     secret: Secret,
     identity: Vec<u8>,
     nonce: [u8; 32],
-    cookie: [u8; COOKIE_BYTES],
-    retries: u8,
+    /// That of the last Retry.
+    cookie: Option<[u8; COOKIE_BYTES]>,
+    /// Opens since the beginning or the first cookie.
     tries: u32,
+    /// When the first of these was sent.
+    first_ns: u64,
     /// The moment to send the Open.
     send_ns: u64,
+    begun_ns: u64,
     /// The end of the handshake's time.
     until_ns: u64,
+    /// That which an acceptor said, or somebody in its name, and until when it may turn out to be wrong.
+    refusal: Option<(u64, EndReason)>,
 }
 
 /// That which an opened connection begins with.
@@ -44,8 +55,8 @@ pub(crate) struct Opened {
     pub(crate) peer_id: u32,
     pub(crate) peer_settings: Settings,
     pub(crate) keys: Keys,
-    /// When the first datagram that led here was sent, if it is the last one that was.
-    pub(crate) sent_ns: Option<u64>,
+    /// That which the handshake tells of the path.
+    pub(crate) rtt: Rtt,
 }
 
 impl Opening {
@@ -65,16 +76,19 @@ impl Opening {
             secret,
             identity,
             nonce,
-            cookie: [0; COOKIE_BYTES],
-            retries: 0,
+            cookie: None,
             tries: 0,
+            first_ns: now_ns,
             send_ns: now_ns,
+            begun_ns: now_ns,
             until_ns: now_ns.saturating_add(config.open_ns),
+            refusal: None,
         }
     }
 
     pub(crate) fn deadline(&self) -> u64 {
-        self.send_ns.min(self.until_ns)
+        let until_ns = self.refusal.as_ref().map_or(self.until_ns, |(at, _)| self.until_ns.min(*at));
+        self.send_ns.min(until_ns)
     }
 
     /// The Open, if it is due.
@@ -83,36 +97,57 @@ impl Opening {
             return false;
         }
         out.extend_from_slice(&Packet::Open(self.open()).emit());
+        if self.tries == 0 {
+            self.first_ns = now_ns;
+        }
         self.send_ns = now_ns + (AGAIN_NS << self.tries.min(10)).min(AGAIN_NS_MAX);
         self.tries += 1;
         true
     }
 
     /// The reason that the handshake has failed by now, if it has.
-    pub(crate) fn handle_timeout(&self, now_ns: u64) -> Option<EndReason> {
+    pub(crate) fn handle_timeout(&mut self, now_ns: u64) -> Option<EndReason> {
+        if let Some((_, why)) = self.refusal.take_if(|(at, _)| now_ns >= *at) {
+            return Some(why);
+        }
         (now_ns >= self.until_ns).then_some(EndReason::NotOpened)
     }
 
+    /// The acceptor's cookie. The first is shown at once. Others are answers to Opens that were sent before
+    /// it came, or the first was no good: they are shown when the Open is sent again anyway, so that a flood
+    /// of them is not answered by one.
     pub(crate) fn handle_retry(&mut self, now_ns: u64, cookie: [u8; COOKIE_BYTES]) {
-        if self.retries < RETRIES_MAX && cookie != self.cookie {
-            self.retries += 1;
-            (self.cookie, self.send_ns, self.tries) = (cookie, now_ns, 0);
+        if self.cookie.replace(cookie).is_none() {
+            (self.send_ns, self.tries) = (now_ns, 0);
+        }
+        // Who sends a Retry speaks this version.
+        self.refusal.take_if(|(_, why)| matches!(why, EndReason::Version { .. }));
+    }
+
+    /// Somebody at the acceptor's address says that there will be no connection. It is not proved.
+    pub(crate) fn handle_refusal(&mut self, now_ns: u64, why: EndReason) {
+        // An acceptor refuses those alone who have shown a cookie.
+        let is_possible = match why {
+            EndReason::Version { .. } => self.cookie.is_none(),
+            _ => self.cookie.is_some(),
+        };
+        if is_possible && self.refusal.is_none() {
+            let pause = (now_ns - self.begun_ns).clamp(REFUSAL_NS_MIN, REFUSAL_NS_MAX);
+            self.refusal = Some((now_ns + pause, why));
         }
     }
 
     /// The acceptor's answer. `None` if it is not proved.
-    pub(crate) fn handle_accept(&self, accept: &Accept) -> Option<Opened> {
+    pub(crate) fn handle_accept(&self, now_ns: u64, accept: &Accept) -> Option<Opened> {
         let base = base_key(&self.secret, &self.open(), accept);
         if !proofs_match(&accept_proof(&base), &accept.proof) {
             return None;
         }
-        let sent_ns = (self.tries == 1).then(|| self.send_ns - AGAIN_NS);
-        Some(Opened {
-            peer_id: accept.from,
-            peer_settings: accept.settings,
-            keys: Keys::new(base, Side::Opener),
-            sent_ns,
-        })
+        // Which of several Opens is answered is not known: it was the first at the earliest.
+        let took_ns = now_ns.saturating_sub(self.first_ns);
+        let rtt = if self.tries == 1 { Rtt::measured(took_ns) } else { Rtt::assumed(took_ns) };
+        let keys = Keys::new(base, Side::Opener);
+        Some(Opened { peer_id: accept.from, peer_settings: accept.settings, keys, rtt })
     }
 
     fn open(&self) -> Open<'_> {
@@ -120,7 +155,7 @@ impl Opening {
             from: self.own_id,
             settings: self.settings,
             nonce: self.nonce,
-            cookie: self.cookie,
+            cookie: self.cookie.unwrap_or_default(),
             proof: [0; 16],
             identity: &self.identity,
         };
@@ -134,9 +169,12 @@ pub(crate) fn open_proof(secret: &Secret, open: &Open<'_>) -> [u8; 16] {
     proof(&secret.key(), "braid datagram open 1", &[&open.head(), open.identity])
 }
 
-/// The key that all keys of the connection follow from.
+/// The key that all keys of the connection follow from. The cookie is no part of it: whichever of its Opens an
+/// acceptor answers, the opener can tell.
 pub(crate) fn base_key(secret: &Secret, open: &Open<'_>, accept: &Accept) -> hmac::Key {
-    derive(&secret.key(), "braid datagram connection 1", &[&open.head(), &accept.head(), open.identity])
+    let head = open.head();
+    let lasting = &head[..head.len() - COOKIE_BYTES];
+    derive(&secret.key(), "braid datagram connection 1", &[lasting, &accept.head(), open.identity])
 }
 
 /// The proof that an Accept must carry.

@@ -2,9 +2,10 @@
 //!
 //! A datagram is lost if some later one has arrived and enough others or enough time has passed. If nothing
 //! arrives at all, a timeout sends something again, which tells. A number is never used twice: what was lost
-//! goes out in a new datagram.
+//! goes out in a new datagram. One that counts as lost is remembered for a while: it may only be late, and
+//! then what it carried need not go again, and the time that it took counts.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use smallvec::SmallVec;
@@ -13,10 +14,16 @@ use crate::error::Violation;
 use crate::frame::Ack;
 use crate::rtt::Rtt;
 use crate::streams::StreamId;
+use crate::transmit::Ecn;
 use crate::{MICROSECOND, SECOND};
 
-/// The longest timeout, however often it has doubled.
+/// The longest timeout, however often it has doubled; one that is longer does not double.
 const TIMEOUT_NS_MAX: u64 = SECOND;
+/// Number of datagrams that count as lost and are remembered, and the time for which they are.
+const LOST_MAX: usize = 4096;
+const LOST_NS: u64 = 4 * SECOND;
+/// Number of datagrams without need of acknowledgement whose times are remembered.
+const QUIET_MAX: usize = 16;
 
 /// That which a datagram carried that must arrive.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,26 +31,33 @@ pub(crate) enum Carried {
     Bytes(StreamId, Range<u64>),
     Credit(StreamId),
     Window,
+    /// An acknowledgement whose highest number this is.
+    Ack(u64),
     /// Nothing but its own length.
     MtuProbe(u16),
 }
 
 /// A datagram that asks for an acknowledgement.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Sent {
     pub(crate) number: u64,
     pub(crate) sent_ns: u64,
     pub(crate) bytes: u64,
+    pub(crate) ecn: Ecn,
     pub(crate) carried: SmallVec<[Carried; 2]>,
 }
 
-/// The datagrams that were sent.
+/// The datagrams that were sent. Those that do not ask for an acknowledgement take no memory, so whoever
+/// never acknowledges costs no more than what may be in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Recovery {
-    /// Number of the first entry of `sent`.
-    base: u64,
-    /// `None`: acknowledged, lost, or not asking for an acknowledgement.
-    sent: VecDeque<Option<Sent>>,
+    /// The next datagram's number.
+    next: u64,
+    sent: BTreeMap<u64, Sent>,
+    /// Those that count as lost.
+    lost: BTreeMap<u64, Sent>,
+    /// Numbers and times of the last that do not ask.
+    quiet: VecDeque<(u64, u64)>,
     in_flight: u64,
     largest_acked: Option<u64>,
     /// When the next datagram will have been away for too long.
@@ -57,14 +71,16 @@ pub(crate) struct Recovery {
 #[derive(Debug, Default)]
 pub(crate) struct AckOutcome {
     pub(crate) acked: Vec<Sent>,
-    /// Round-trip time, if the highest number is new, and its datagram asked for an acknowledgement.
+    /// Those that had counted as lost.
+    pub(crate) late: Vec<Sent>,
+    /// Round-trip time, if the highest number is new.
     pub(crate) sample_ns: Option<u64>,
 }
 
 impl Recovery {
     /// The next datagram's number.
     pub(crate) fn next_number(&self) -> u64 {
-        self.base + crate::codec::wide(self.sent.len())
+        self.next
     }
 
     /// Bytes in flight.
@@ -76,53 +92,44 @@ impl Recovery {
         self.timeouts
     }
 
-    /// The next number was used, for a datagram that asks for an acknowledgement or for none (`None`).
-    pub(crate) fn on_sent(&mut self, sent: Option<Sent>) {
-        match sent {
-            Some(sent) => {
-                self.in_flight += sent.bytes;
-                self.last_sent_ns = sent.sent_ns;
-                self.sent.push_back(Some(sent));
-            }
-            None if self.sent.is_empty() => self.base += 1,
-            None => self.sent.push_back(None),
-        }
+    /// The next number was used for a datagram that asks for an acknowledgement.
+    pub(crate) fn on_sent(&mut self, sent: Sent) {
+        self.in_flight += sent.bytes;
+        self.last_sent_ns = sent.sent_ns;
+        self.next = sent.number + 1;
+        self.sent.insert(sent.number, sent);
     }
 
-    /// The datagram with this number, which is not in flight any more.
-    fn take(&mut self, number: u64) -> Option<Sent> {
-        let at = usize::try_from(number.checked_sub(self.base)?).ok()?;
-        let sent = self.sent.get_mut(at)?.take()?;
-        self.in_flight -= sent.bytes;
-        Some(sent)
-    }
-
-    fn trim(&mut self) {
-        while let Some(None) = self.sent.front() {
-            self.sent.pop_front();
-            self.base += 1;
-        }
+    /// The next number was used for a datagram that asks for none.
+    pub(crate) fn on_sent_quietly(&mut self, now_ns: u64) {
+        self.quiet.truncate(QUIET_MAX - 1);
+        self.quiet.push_front((self.next, now_ns));
+        self.next += 1;
     }
 
     pub(crate) fn handle_ack(&mut self, now_ns: u64, ack: &Ack) -> Result<AckOutcome, Violation> {
         let largest = ack.largest();
-        if largest >= self.next_number() {
+        if largest >= self.next {
             return Err(Violation::NotSent);
         }
         let is_newest = self.largest_acked.is_none_or(|before| largest > before);
         self.largest_acked = Some(self.largest_acked.map_or(largest, |before| before.max(largest)));
         let mut outcome = AckOutcome::default();
         for range in ack.ranges.iter().rev() {
-            for number in range.start.max(self.base)..range.end {
-                outcome.acked.extend(self.take(number));
-            }
+            outcome.acked.extend(self.sent.extract_if(range.clone(), |_, _| true).map(|(_, sent)| sent));
+            outcome.late.extend(self.lost.extract_if(range.clone(), |_, _| true).map(|(_, sent)| sent));
         }
-        self.trim();
-        if let Some(newest) = outcome.acked.last() {
-            self.timeouts = 0;
-            if is_newest && newest.number == largest {
-                outcome.sample_ns = Some(now_ns.saturating_sub(newest.sent_ns).max(MICROSECOND));
-            }
+        self.in_flight -= outcome.acked.iter().map(|sent| sent.bytes).sum::<u64>();
+        if outcome.acked.is_empty() && outcome.late.is_empty() {
+            return Ok(outcome);
+        }
+        self.timeouts = 0;
+        if is_newest {
+            let asking = [outcome.acked.last(), outcome.late.last()].into_iter().flatten();
+            let asking = asking.map(|sent| (sent.number, sent.sent_ns));
+            let of_largest = asking.chain(self.quiet.iter().copied()).find(|(number, _)| *number == largest);
+            outcome.sample_ns =
+                of_largest.map(|(_, sent_ns)| now_ns.saturating_sub(sent_ns).max(MICROSECOND));
         }
         Ok(outcome)
     }
@@ -136,38 +143,54 @@ impl Recovery {
         goes_back: bool,
     ) -> Vec<Sent> {
         self.loss_ns = None;
+        while self.lost.first_key_value().is_some_and(|(_, sent)| sent.sent_ns + LOST_NS < now_ns) {
+            self.lost.pop_first();
+        }
         let mut lost = Vec::new();
         let Some(largest) = self.largest_acked else { return lost };
         let delay = rtt.loss_delay();
-        for number in self.base..largest {
-            let at = usize::try_from(number - self.base).expect("it is in memory");
-            let Some(Some(sent)) = self.sent.get(at) else { continue };
-            if largest - number >= reordering || now_ns >= sent.sent_ns + delay {
-                lost.extend(self.take(number));
-            } else {
+        while let Some(first) = self.sent.first_entry().filter(|entry| *entry.key() < largest) {
+            let lost_ns = first.get().sent_ns + delay;
+            if largest - first.key() < reordering && now_ns < lost_ns {
                 // Later ones were sent later.
-                self.loss_ns = Some(sent.sent_ns + delay);
+                self.loss_ns = Some(lost_ns);
                 break;
             }
+            lost.push(first.remove());
         }
+        self.in_flight -= lost.iter().map(|sent| sent.bytes).sum::<u64>();
+        self.remember(&lost);
         if goes_back && lost.iter().any(|sent| !sent.is_probe()) {
             lost.extend(self.take_all());
         }
-        self.trim();
         lost
     }
 
-    /// Everything that is in flight, which is not any more.
+    /// Everything that is in flight, which is not any more. A probe of the path's length stays: that it is
+    /// not there yet says nothing of the path.
     pub(crate) fn take_all(&mut self) -> Vec<Sent> {
-        let all: Vec<Sent> = self.sent.iter_mut().filter_map(Option::take).collect();
+        let all: Vec<Sent> =
+            self.sent.extract_if(.., |_, sent| !sent.is_probe()).map(|(_, sent)| sent).collect();
         (self.in_flight, self.loss_ns) = (0, None);
-        self.trim();
+        self.remember(&all);
         all
+    }
+
+    fn remember(&mut self, lost: &[Sent]) {
+        self.lost.extend(lost.iter().map(|sent| (sent.number, sent.clone())));
+        while self.lost.len() > LOST_MAX {
+            self.lost.pop_first();
+        }
+    }
+
+    /// The path is another from now on: what happened before says nothing of it.
+    pub(crate) fn on_path(&mut self) {
+        self.timeouts = 0;
     }
 
     /// The oldest datagram in flight.
     pub(crate) fn oldest(&self) -> Option<&Sent> {
-        self.sent.iter().flatten().next()
+        self.sent.values().find(|sent| !sent.is_probe())
     }
 
     /// The moment of [`Recovery::is_timeout`] or of the next loss.

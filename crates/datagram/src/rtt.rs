@@ -24,6 +24,19 @@ impl Default for Rtt {
 }
 
 impl Rtt {
+    /// The estimate after a first sample.
+    pub(crate) fn measured(sample: u64) -> Rtt {
+        let mut rtt = Rtt::default();
+        rtt.on_sample(sample.max(1), 0);
+        rtt
+    }
+
+    /// A guess, which the first sample replaces.
+    pub(crate) fn assumed(guess: u64) -> Rtt {
+        let guess = guess.max(1);
+        Rtt { latest: guess, smoothed: guess, deviation: guess / 2, least: None }
+    }
+
     /// An acknowledgement came `sample` after its datagram was sent; the peer says that it waited `delay`.
     pub(crate) fn on_sample(&mut self, sample: u64, delay: u64) {
         let Some(least) = self.least else {

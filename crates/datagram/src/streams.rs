@@ -7,6 +7,7 @@
 
 mod incoming;
 mod outgoing;
+mod whole;
 
 pub(crate) use incoming::Inbound;
 pub use incoming::Incoming;

@@ -299,7 +299,9 @@ impl Drop for Held {
 /// The reason as an error of a socket.
 fn in_words(why: &EndReason) -> io::Error {
     let kind = match why {
-        EndReason::Closed | EndReason::ClosedByPeer { .. } => io::ErrorKind::ConnectionReset,
+        EndReason::Closed | EndReason::Unfinished | EndReason::ClosedByPeer { .. } => {
+            io::ErrorKind::ConnectionReset
+        }
         EndReason::NotOpened | EndReason::Silent(_) | EndReason::Stuck(_) => io::ErrorKind::TimedOut,
         EndReason::Refused(_) => io::ErrorKind::ConnectionRefused,
         EndReason::Version { .. } => io::ErrorKind::Unsupported,

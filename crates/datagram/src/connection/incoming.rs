@@ -10,10 +10,18 @@ use crate::mtu::Mtu;
 use crate::policy::Acked;
 use crate::recovery::{Carried, Sent};
 use crate::rtt::Rtt;
+use crate::transmit::Ecn;
 
 impl Connection {
     /// Takes a Data for this connection; `low_bits` is what its header has of its number.
-    pub(crate) fn handle_data(&mut self, now_ns: u64, from: SocketAddr, low_bits: u32, datagram: &mut [u8]) {
+    pub(crate) fn handle_data(
+        &mut self,
+        now_ns: u64,
+        from: SocketAddr,
+        ecn: Ecn,
+        low_bits: u32,
+        datagram: &mut [u8],
+    ) {
         // Only the opener may move: the acceptor is where it was called.
         if self.is_over() || (self.side == Side::Opener && from != self.peer) {
             return;
@@ -40,14 +48,18 @@ impl Connection {
         if !frames().all(|frame| self.has_room(&frame)) {
             return;
         }
-        let asks = frames().any(|frame| !matches!(frame, Frame::Ack(_) | Frame::Close { .. }));
+        let asks = frames().any(|frame| frame.asks());
         if self.acks.is_newest(number) {
             self.handle_address(from, length);
         }
         self.acks.on_arrived(now_ns, number, asks);
+        self.marks.on_arrived(ecn);
+        if ecn == Ecn::Marked {
+            self.acks.hurry(now_ns);
+        }
         (self.heard_ns, self.doubt_ns, self.control.accept) = (now_ns, None, None);
         for frame in frames() {
-            if let Err(violation) = self.handle_frame(now_ns, from, frame) {
+            if let Err(violation) = self.handle_frame(now_ns, from, number, frame) {
                 return self.end_violated(now_ns, violation);
             }
             if self.is_over() {
@@ -80,7 +92,13 @@ impl Connection {
         self.path = Some(NewPath { address: from, challenge, allowed: length, send: true });
     }
 
-    fn handle_frame(&mut self, now_ns: u64, from: SocketAddr, frame: Frame<'_>) -> Result<(), Violation> {
+    fn handle_frame(
+        &mut self,
+        now_ns: u64,
+        from: SocketAddr,
+        number: u64,
+        frame: Frame<'_>,
+    ) -> Result<(), Violation> {
         match frame {
             Frame::Ping => {}
             Frame::Ack(ack) => self.handle_ack(now_ns, &ack)?,
@@ -96,14 +114,22 @@ impl Connection {
                 self.take_turn(stream);
             }
             Frame::Window { bytes } => {
-                self.peer_window = Some(bytes);
-                self.policy.on_receiver_window(bytes);
+                if number >= self.peer_window_end {
+                    self.peer_window_end = number + 1;
+                    self.peer_window = Some(bytes);
+                    self.policy.on_receiver_window(bytes);
+                }
             }
             Frame::Challenge(challenge) => self.control.response = Some(challenge),
             Frame::Response(response) => self.handle_response(from, response),
             Frame::Close { code, reason } => {
                 let reason = String::from_utf8_lossy(reason).into_owned();
                 self.end(EndReason::ClosedByPeer { code, reason });
+            }
+            Frame::Marked { total } => {
+                if self.marks.handle_told(total) {
+                    self.policy.on_lost(now_ns, self.acked_sent_ns);
+                }
             }
         }
         Ok(())
@@ -116,10 +142,16 @@ impl Connection {
         }
         self.path = None;
         self.peer = from;
+        // What went to the former address is not seen there; that it is lost says nothing of the new path.
+        let all = self.recovery.take_all();
+        all.iter().for_each(|sent| self.repair(sent));
+        self.recovery.on_path();
+        self.is_silent = false;
         self.rtt = Rtt::default();
         self.mtu = Mtu::new(self.mtu.most());
         let window = self.peer_window.unwrap_or(u64::from(self.peer_window_bytes));
         self.policy = self.config.policy.build(u64::from(self.mtu.current()), window);
+        self.marks.begin_again(self.policy.heeds_marks());
     }
 
     /// The owner hears the same news once.
@@ -135,9 +167,16 @@ impl Connection {
             self.rtt.on_sample(sample, u64::from(ack.delay_us) * crate::MICROSECOND);
         }
         let next_number = self.recovery.next_number();
+        if !outcome.acked.is_empty() || !outcome.late.is_empty() {
+            (self.progress_ns, self.is_silent) = (now_ns, false);
+        }
+        for sent in &outcome.late {
+            self.handle_arrived(now_ns, sent);
+        }
         for sent in &outcome.acked {
-            self.progress_ns = now_ns;
-            self.handle_arrived(sent);
+            self.acked_sent_ns = self.acked_sent_ns.max(sent.sent_ns);
+            self.marks.on_acked(sent.ecn);
+            self.handle_arrived(now_ns, sent);
             if !sent.is_probe() {
                 self.policy.on_acked(&Acked {
                     now_ns,
@@ -158,13 +197,16 @@ impl Connection {
     }
 
     /// That which a datagram carried has arrived.
-    fn handle_arrived(&mut self, sent: &Sent) {
+    fn handle_arrived(&mut self, now_ns: u64, sent: &Sent) {
+        if !sent.is_probe() {
+            self.mtu.on_arrived(sent.bytes);
+        }
         for carried in &sent.carried {
             match carried {
                 Carried::Bytes(stream, range) => {
                     let unsent_max = self.config.unsent_bytes_max;
                     let outbound = &mut self.outbound[usize::from(*stream)];
-                    outbound.on_acked(range.clone());
+                    outbound.on_acked(now_ns, range.clone());
                     if outbound.is_writable_again(unsent_max) {
                         self.news_once(News::Writable(*stream));
                     }
@@ -174,6 +216,7 @@ impl Connection {
                         self.policy.on_datagram_bytes(u64::from(*bytes));
                     }
                 }
+                Carried::Ack(largest) => self.acks.on_told(*largest),
                 Carried::Credit(_) | Carried::Window => {}
             }
         }

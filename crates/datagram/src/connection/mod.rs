@@ -14,9 +14,10 @@ use bytes::Bytes;
 use crate::acks::Acks;
 use crate::codec::narrow;
 use crate::config::Config;
-use crate::error::{EndReason, SendError, Violation};
+use crate::error::{EndReason, SendError, UNFINISHED_CODE, Violation};
 use crate::frame::REASON_BYTES_MAX;
 use crate::keys::{Keys, Side};
+use crate::marks::Marks;
 use crate::mtu::{BASE_BYTES, Mtu};
 use crate::opening::Opened;
 use crate::pacer::Pacer;
@@ -26,14 +27,20 @@ use crate::rtt::Rtt;
 use crate::streams::{Inbound, Incoming, Outbound, StreamId, message_bytes_max};
 use crate::{MILLISECOND, SECOND};
 
-/// Timeouts in a row after which the path counts as silent: the window shrinks, and so do datagrams.
+/// Timeouts in a row, and time without progress, after which the path counts as silent: the window shrinks, and
+/// so do datagrams. On a short path the timeouts alone are over while the peer waits for its processor.
 const SILENT_TIMEOUTS: u32 = 3;
-/// Time that the peer has for a sign of life after somebody, who may lie, said that it is gone.
+const SILENT_NS: u64 = 100 * MILLISECOND;
+/// Time that the peer has for a sign of life after somebody, who may lie, said that it is gone; on a long path
+/// it is this many timeouts.
 const DOUBT_NS: u64 = SECOND / 2;
+const DOUBT_TIMEOUTS: u64 = 4;
 /// Time in which all that was sent is to arrive after this side has closed.
 const FINISH_NS: u64 = 60 * SECOND;
-/// Closes that are sent at most.
+/// Closes that are sent at most, and timeouts after which it is over. One is sent at each, as the peer, who
+/// says nothing more, may not have got it.
 const CLOSES_MAX: u8 = 8;
+const CLOSE_TIMEOUTS: u64 = 3;
 
 /// News for the owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +65,9 @@ pub(crate) struct Connection {
     mtu: Mtu,
     recovery: Recovery,
     acks: Acks,
+    marks: Marks,
+    /// When the last datagram that is acknowledged was sent.
+    acked_sent_ns: u64,
     outbound: Vec<Outbound>,
     inbound: Vec<Inbound>,
     /// The peer's window of each stream, as it was told in the handshake.
@@ -66,6 +76,8 @@ pub(crate) struct Connection {
     turns: VecDeque<StreamId>,
     /// That which the peer lets be in flight; it has said nothing at first.
     peer_window: Option<u64>,
+    /// One past the number of the datagram that told it: what is older and comes later is out of date.
+    peer_window_end: u64,
     control: Control,
     /// Datagrams that may go out whatever the window is, as nothing has arrived for long.
     probes: u8,
@@ -77,6 +89,8 @@ pub(crate) struct Connection {
     /// The last time that something arrived of what was sent, or that something was sent with nothing in
     /// flight.
     progress_ns: u64,
+    /// True since the path counts as silent.
+    is_silent: bool,
     /// The end of the time that the peer has for a sign of life.
     doubt_ns: Option<u64>,
     /// The path to a new address of the peer that is being checked.
@@ -108,10 +122,11 @@ enum State {
         code: u16,
         reason: String,
     },
-    /// The peer is told, and told again when it sends something.
+    /// The peer is told, and told again at times and when it sends something.
     Closing {
         close: bool,
         left: u8,
+        again_ns: u64,
         until_ns: u64,
         code: u16,
         reason: String,
@@ -137,14 +152,11 @@ impl Connection {
         opened: Opened,
         accept: Option<Vec<u8>>,
     ) -> Connection {
-        let Opened { peer_id, peer_settings, keys, sent_ns } = opened;
+        let Opened { peer_id, peer_settings, keys, rtt } = opened;
         let streams = config.settings.streams.min(peer_settings.streams);
         let datagram_bytes = config.settings.datagram_bytes_max.min(peer_settings.datagram_bytes_max);
-        let mut rtt = Rtt::default();
-        if let Some(sent_ns) = sent_ns {
-            rtt.on_sample(now_ns.saturating_sub(sent_ns).max(1), 0);
-        }
         let window = u64::from(peer_settings.window_bytes);
+        let policy = config.policy.build(u64::from(BASE_BYTES), window);
         Connection {
             side: if accept.is_some() { Side::Acceptor } else { Side::Opener },
             peer_id,
@@ -152,7 +164,9 @@ impl Connection {
             keys,
             state: State::Open,
             rtt,
-            policy: config.policy.build(u64::from(BASE_BYTES), window),
+            marks: Marks::new(policy.heeds_marks()),
+            acked_sent_ns: now_ns,
+            policy,
             pacer: Pacer::new(now_ns),
             mtu: Mtu::new(datagram_bytes),
             recovery: Recovery::default(),
@@ -162,6 +176,7 @@ impl Connection {
             peer_window_bytes: peer_settings.window_bytes,
             turns: VecDeque::new(),
             peer_window: None,
+            peer_window_end: 0,
             // The acceptor knows from the opener's first datagram that it has the Accept.
             control: Control {
                 ping: accept.is_none(),
@@ -174,6 +189,7 @@ impl Connection {
             is_bound: false,
             heard_ns: now_ns,
             progress_ns: now_ns,
+            is_silent: false,
             doubt_ns: None,
             path: None,
             paths: 0,
@@ -211,6 +227,10 @@ impl Connection {
     /// Returns true if the connection is over and has nothing more to send.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.state, State::Over)
+    }
+
+    pub(crate) fn has_news(&self) -> bool {
+        !self.news.is_empty()
     }
 
     pub(crate) fn poll_news(&mut self) -> Option<News> {
@@ -287,9 +307,8 @@ impl Connection {
     /// Ends the connection, once all that was sent has arrived.
     pub(crate) fn close(&mut self, now_ns: u64, code: u16, reason: &str) {
         if matches!(self.state, State::Open) {
-            let reason = String::from_utf8_lossy(&reason.as_bytes()[..reason.len().min(REASON_BYTES_MAX)]);
             let until_ns = now_ns + FINISH_NS;
-            self.state = State::Finishing { until_ns, code, reason: reason.into_owned() };
+            self.state = State::Finishing { until_ns, code, reason: fitting(reason) };
             self.close_if_done(now_ns);
         }
     }
@@ -298,8 +317,7 @@ impl Connection {
     pub(crate) fn abort(&mut self, now_ns: u64, code: u16, reason: &str) {
         self.close(now_ns, code, reason);
         if matches!(self.state, State::Finishing { .. }) {
-            self.outbound.iter_mut().for_each(Outbound::clear);
-            self.close_if_done(now_ns);
+            self.close_unfinished(now_ns, code, fitting(reason));
         }
     }
 
@@ -310,10 +328,25 @@ impl Connection {
         {
             let code = *code;
             let reason = std::mem::take(reason);
-            let until_ns = now_ns + 3 * self.rtt.timeout();
-            self.state = State::Closing { close: true, left: CLOSES_MAX, until_ns, code, reason };
-            self.news.push_back(News::Ended(EndReason::Closed));
+            self.begin_closing(now_ns, code, reason, EndReason::Closed);
         }
+    }
+
+    /// Ends the connection though something is left to send.
+    fn close_unfinished(&mut self, now_ns: u64, code: u16, reason: String) {
+        let code = if code == 0 { UNFINISHED_CODE } else { code };
+        self.begin_closing(now_ns, code, reason, EndReason::Unfinished);
+    }
+
+    /// Nothing goes out from now on but the connection's end.
+    fn begin_closing(&mut self, now_ns: u64, code: u16, reason: String, why: EndReason) {
+        self.outbound.iter_mut().for_each(Outbound::clear);
+        self.turns.clear();
+        let timeout = self.rtt.timeout();
+        let again_ns = now_ns + timeout;
+        let until_ns = now_ns + CLOSE_TIMEOUTS * timeout;
+        self.state = State::Closing { close: true, left: CLOSES_MAX, again_ns, until_ns, code, reason };
+        self.news.push_back(News::Ended(why));
     }
 
     /// The connection ends here and now, without another word to the peer.
@@ -333,19 +366,14 @@ impl Connection {
         if matches!(self.state, State::Closing { .. } | State::Over) {
             return;
         }
-        self.outbound.iter_mut().for_each(Outbound::clear);
-        self.turns.clear();
-        let until_ns = now_ns + 3 * self.rtt.timeout();
         let reason = violation.to_string();
-        self.state =
-            State::Closing { close: true, left: CLOSES_MAX, until_ns, code: violation.code(), reason };
-        self.news.push_back(News::Ended(EndReason::Violated(violation)));
+        self.begin_closing(now_ns, violation.code(), reason, EndReason::Violated(violation));
     }
 
     /// Somebody says that the peer is gone: the system, or who is now at its address. It may be a lie.
     pub(crate) fn handle_doubt(&mut self, now_ns: u64) {
         if matches!(self.state, State::Open | State::Finishing { .. }) && self.doubt_ns.is_none() {
-            self.doubt_ns = Some(now_ns + DOUBT_NS);
+            self.doubt_ns = Some(now_ns + DOUBT_NS.max(DOUBT_TIMEOUTS * self.rtt.timeout()));
             self.control.ping = true;
         }
     }
@@ -356,17 +384,20 @@ impl Connection {
     }
 
     pub(crate) fn handle_timeout(&mut self, now_ns: u64) {
-        match self.state {
+        let timeout = self.rtt.timeout();
+        match &mut self.state {
             State::Over => return,
-            State::Closing { until_ns, .. } => {
-                if now_ns >= until_ns {
-                    self.end(EndReason::Closed);
+            State::Closing { until_ns, .. } if now_ns >= *until_ns => return self.end(EndReason::Closed),
+            State::Closing { again_ns, close, .. } => {
+                if now_ns >= *again_ns {
+                    (*again_ns, *close) = (now_ns + timeout, true);
                 }
                 return;
             }
-            State::Finishing { until_ns, .. } if now_ns >= until_ns => {
-                self.outbound.iter_mut().for_each(Outbound::clear);
-                return self.close_if_done(now_ns);
+            State::Finishing { until_ns, code, reason } if now_ns >= *until_ns => {
+                let code = *code;
+                let reason = std::mem::take(reason);
+                return self.close_unfinished(now_ns, code, reason);
             }
             State::Open | State::Finishing { .. } => {}
         }
@@ -375,8 +406,10 @@ impl Connection {
             let is_opened = self.control.accept.is_none();
             return self.end(if is_opened { EndReason::Silent(silent_ms) } else { EndReason::NotOpened });
         }
-        if self.stuck_at().is_some_and(|at| now_ns >= at) {
-            return self.end(EndReason::Stuck(now_ns.saturating_sub(self.progress_ns) / MILLISECOND));
+        if let Some(since_ns) = self.waits_since()
+            && now_ns >= since_ns.saturating_add(self.config.silence_ns)
+        {
+            return self.end(EndReason::Stuck((now_ns - since_ns) / MILLISECOND));
         }
         self.find_lost(now_ns);
         if self.recovery.is_timeout(now_ns, &self.rtt) {
@@ -389,14 +422,11 @@ impl Connection {
     /// Nothing has arrived for a timeout: the oldest goes out again, to be acknowledged.
     fn handle_retransmission_timeout(&mut self, now_ns: u64) {
         self.probes = if self.policy.goes_back() { 1 } else { 2 };
-        if self.recovery.timeouts() == SILENT_TIMEOUTS {
+        self.marks.on_timeouts(self.recovery.timeouts());
+        let is_silent = self.recovery.timeouts() >= SILENT_TIMEOUTS && now_ns >= self.progress_ns + SILENT_NS;
+        if is_silent && !std::mem::replace(&mut self.is_silent, true) {
             self.policy.on_silence();
-            if self.mtu.on_black_hole(now_ns) {
-                self.policy.on_datagram_bytes(u64::from(self.mtu.current()));
-            }
-            // Datagrams may have been too long for the path: all goes out in shorter ones.
-            let all = self.recovery.take_all();
-            return all.iter().for_each(|sent| self.repair(sent));
+            return self.handle_black_hole(now_ns);
         }
         if self.policy.goes_back() {
             let all = self.recovery.take_all();
@@ -407,14 +437,30 @@ impl Connection {
         }
     }
 
+    /// Datagrams may be too long for the path: all goes out in shorter ones.
+    fn handle_black_hole(&mut self, now_ns: u64) {
+        if self.mtu.on_black_hole(now_ns) {
+            self.policy.on_datagram_bytes(u64::from(self.mtu.current()));
+        }
+        let all = self.recovery.take_all();
+        all.iter().for_each(|sent| self.repair(sent));
+    }
+
     fn find_lost(&mut self, now_ns: u64) {
         let lost =
             self.recovery.take_lost(now_ns, &self.rtt, self.policy.reordering(), self.policy.goes_back());
-        let of_data = lost.iter().filter(|sent| !sent.is_probe()).map(|sent| sent.sent_ns).max();
-        if let Some(sent_ns) = of_data {
+        let of_data = || lost.iter().filter(|sent| !sent.is_probe());
+        if let Some(sent_ns) = of_data().map(|sent| sent.sent_ns).max() {
             self.policy.on_lost(now_ns, sent_ns);
         }
         lost.iter().for_each(|sent| self.repair(sent));
+        // What is short may well have arrived meanwhile.
+        if let Some(bytes) =
+            of_data().map(|sent| sent.bytes).filter(|bytes| *bytes > u64::from(BASE_BYTES)).min()
+            && self.mtu.on_lost(bytes)
+        {
+            self.handle_black_hole(now_ns);
+        }
     }
 
     /// A datagram was lost: what it carried is to be sent again.
@@ -437,7 +483,7 @@ impl Connection {
             Carried::Window => {
                 self.control.window = self.control.window.map(|(bytes, _)| (bytes, true));
             }
-            Carried::MtuProbe(_) => {}
+            Carried::Ack(_) | Carried::MtuProbe(_) => {}
         }
     }
 
@@ -455,9 +501,13 @@ impl Connection {
         self.doubt_ns.map_or(at, |doubt| doubt.min(at))
     }
 
-    /// The moment at which what is in flight has made no progress for too long.
-    fn stuck_at(&self) -> Option<u64> {
-        (self.recovery.in_flight() > 0).then(|| self.progress_ns.saturating_add(self.config.silence_ns))
+    /// Since when something that was sent waits to arrive: anything that is in flight, and the first byte of
+    /// each stream, whatever else arrives. What the peer's owner does not take has arrived, so an owner that
+    /// is slow, or never takes anything, lets nothing wait.
+    fn waits_since(&self) -> Option<u64> {
+        let in_flight = (self.recovery.in_flight() > 0).then_some(self.progress_ns);
+        let of_streams = self.outbound.iter().filter_map(Outbound::waits_since);
+        of_streams.chain(in_flight).min()
     }
 
     /// The moment at which the peer is asked for a sign of life, unless something is in flight that asks.
@@ -472,7 +522,7 @@ impl Connection {
     pub(crate) fn deadline(&self) -> Option<u64> {
         match self.state {
             State::Over => return None,
-            State::Closing { until_ns, .. } => return Some(until_ns),
+            State::Closing { again_ns, until_ns, .. } => return Some(until_ns.min(again_ns)),
             State::Open | State::Finishing { .. } => {}
         }
         let finished_at = match self.state {
@@ -482,7 +532,7 @@ impl Connection {
         let all = [
             finished_at,
             Some(self.silent_at()),
-            self.stuck_at(),
+            self.waits_since().map(|since_ns| since_ns.saturating_add(self.config.silence_ns)),
             self.recovery.deadline(&self.rtt),
             self.acks.due_ns(),
             self.paced_ns,
@@ -490,4 +540,9 @@ impl Connection {
         ];
         all.into_iter().flatten().min()
     }
+}
+
+/// As much of a reason as fits into a Close.
+fn fitting(reason: &str) -> String {
+    reason[..reason.floor_char_boundary(REASON_BYTES_MAX)].to_owned()
 }

@@ -1,7 +1,5 @@
 //! Datagrams that go.
 
-use std::net::SocketAddr;
-
 use smallvec::SmallVec;
 
 use crate::SECOND;
@@ -10,6 +8,7 @@ use crate::connection::{Connection, State};
 use crate::frame::{Frame, STREAM_HEAD_BYTES, put_stream_head};
 use crate::packet::{DATA_HEADER_BYTES, TAG_BYTES, emit_data_header};
 use crate::recovery::{Carried, Sent};
+use crate::transmit::{Ecn, Transmit};
 
 /// Fewer bytes of a stream than this are not put into what is left of a datagram.
 const PIECE_BYTES_MIN: usize = 64;
@@ -23,12 +22,13 @@ struct Draft {
     room: usize,
     /// True if the peer is to acknowledge it.
     asks: bool,
+    ecn: Ecn,
     carried: SmallVec<[Carried; 2]>,
 }
 
 impl Connection {
     /// Appends the next datagram to `out`, and returns where it goes.
-    pub(crate) fn poll_transmit(&mut self, now_ns: u64, out: &mut Vec<u8>) -> Option<SocketAddr> {
+    pub(crate) fn poll_transmit(&mut self, now_ns: u64, out: &mut Vec<u8>) -> Option<Transmit> {
         match self.state {
             State::Over => return None,
             State::Closing { .. } => return self.transmit_close(now_ns, out),
@@ -38,10 +38,10 @@ impl Connection {
             && let Some(accept) = &self.control.accept
         {
             out.extend_from_slice(accept);
-            return Some(self.peer);
+            return Some(Transmit::plain(self.peer));
         }
-        if let Some(address) = self.transmit_challenge(now_ns, out) {
-            return Some(address);
+        if let Some(challenge) = self.transmit_challenge(now_ns, out) {
+            return Some(challenge);
         }
         let may_send = self.may_send(now_ns);
         if may_send
@@ -60,11 +60,15 @@ impl Connection {
         }
         if let Some(ack) = self.acks.next(now_ns) {
             ack.put(draft.room / 2, out);
+            draft.carried.push(Carried::Ack(ack.largest()));
+            if let Some(total) = self.marks.arrived() {
+                Frame::Marked { total }.put(out);
+            }
             self.acks.on_ack_sent();
         }
         self.put_control(&mut draft, out);
         if has_data {
-            self.put_data(&mut draft, out);
+            self.put_data(now_ns, &mut draft, out);
         }
         if self.probes > 0 && !draft.asks {
             Frame::Ping.put(out);
@@ -76,8 +80,8 @@ impl Connection {
             return None;
         }
         self.probes = self.probes.saturating_sub(1);
-        self.finish_draft(now_ns, draft, out);
-        Some(self.peer)
+        draft.ecn = if draft.asks { self.marks.on_sent() } else { Ecn::Unaware };
+        Some(self.finish_draft(now_ns, draft, out))
     }
 
     /// A datagram with this content, whatever it is, as a hostile peer may send it.
@@ -124,24 +128,27 @@ impl Connection {
         let begin = out.len();
         let number = low(self.recovery.next_number());
         emit_data_header(self.peer_id, number, out);
-        Draft { begin, room: usize::from(bytes) - TAG_BYTES, asks: false, carried: SmallVec::new() }
+        let room = usize::from(bytes) - TAG_BYTES;
+        Draft { begin, room, asks: false, ecn: Ecn::Unaware, carried: SmallVec::new() }
     }
 
     /// Seals the datagram, which is the last part of `out`.
-    fn finish_draft(&mut self, now_ns: u64, draft: Draft, out: &mut Vec<u8>) {
+    fn finish_draft(&mut self, now_ns: u64, draft: Draft, out: &mut Vec<u8>) -> Transmit {
         let number = self.recovery.next_number();
         self.keys.seal(number, draft.begin, out);
         let bytes = wide(out.len() - draft.begin);
-        let sent = Sent { number, sent_ns: now_ns, bytes, carried: draft.carried };
-        // A probe of the path's length does not count as in flight: that it is lost says nothing.
-        let sent = draft.asks.then_some(if sent.is_probe() { Sent { bytes: 0, ..sent } } else { sent });
-        if sent.is_some() {
-            if self.recovery.in_flight() == 0 && self.recovery.timeouts() == 0 {
-                self.progress_ns = now_ns;
-            }
-            self.pacer.on_sent(bytes);
+        let sent = Sent { number, sent_ns: now_ns, bytes, ecn: draft.ecn, carried: draft.carried };
+        if !draft.asks {
+            self.recovery.on_sent_quietly(now_ns);
+            return Transmit::plain(self.peer);
         }
-        self.recovery.on_sent(sent);
+        if self.recovery.in_flight() == 0 && self.recovery.timeouts() == 0 {
+            self.progress_ns = now_ns;
+        }
+        self.pacer.on_sent(bytes);
+        // A probe of the path's length does not count as in flight: that it is lost says nothing.
+        self.recovery.on_sent(if sent.is_probe() { Sent { bytes: 0, ..sent } } else { sent });
+        Transmit { ecn: draft.ecn, ..Transmit::plain(self.peer) }
     }
 
     fn has_control(&self) -> bool {
@@ -178,7 +185,7 @@ impl Connection {
     }
 
     /// Fills the datagram with bytes of streams, which take turns.
-    fn put_data(&mut self, draft: &mut Draft, out: &mut Vec<u8>) {
+    fn put_data(&mut self, now_ns: u64, draft: &mut Draft, out: &mut Vec<u8>) {
         for _ in 0..self.turns.len() {
             let left = (draft.begin + draft.room).saturating_sub(out.len() + STREAM_HEAD_BYTES);
             if left < PIECE_BYTES_MIN {
@@ -186,7 +193,7 @@ impl Connection {
             }
             let Some(stream) = self.turns.pop_front() else { return };
             let outbound = &mut self.outbound[usize::from(stream)];
-            if let Some(range) = outbound.next(left) {
+            if let Some(range) = outbound.next(now_ns, left) {
                 let length = u16::try_from(range.end - range.start).expect("a datagram is below 64 KiB");
                 put_stream_head(stream, range.start, length, out);
                 outbound.copy(&range, out);
@@ -198,19 +205,18 @@ impl Connection {
     }
 
     /// A datagram of this length that carries nothing else.
-    fn transmit_mtu_probe(&mut self, now_ns: u64, bytes: u16, out: &mut Vec<u8>) -> Option<SocketAddr> {
+    fn transmit_mtu_probe(&mut self, now_ns: u64, bytes: u16, out: &mut Vec<u8>) -> Option<Transmit> {
         let mut draft = self.draft(bytes, out);
         Frame::Ping.put(out);
         out.resize(draft.begin + draft.room, crate::frame::kind::PADDING);
         draft.asks = true;
         draft.carried.push(Carried::MtuProbe(bytes));
         self.mtu.on_probe_sent(bytes);
-        self.finish_draft(now_ns, draft, out);
-        Some(self.peer)
+        Some(Transmit { is_probe: true, ..self.finish_draft(now_ns, draft, out) })
     }
 
     /// A challenge to an address that is not proved, no longer than what came from there.
-    fn transmit_challenge(&mut self, now_ns: u64, out: &mut Vec<u8>) -> Option<SocketAddr> {
+    fn transmit_challenge(&mut self, now_ns: u64, out: &mut Vec<u8>) -> Option<Transmit> {
         let path = self.path.as_mut().filter(|path| path.send)?;
         path.send = false;
         let address = path.address;
@@ -222,11 +228,10 @@ impl Connection {
             out.truncate(draft.begin);
             return None;
         }
-        self.finish_draft(now_ns, draft, out);
-        Some(address)
+        Some(Transmit { to: address, ..self.finish_draft(now_ns, draft, out) })
     }
 
-    fn transmit_close(&mut self, now_ns: u64, out: &mut Vec<u8>) -> Option<SocketAddr> {
+    fn transmit_close(&mut self, now_ns: u64, out: &mut Vec<u8>) -> Option<Transmit> {
         let draft = self.draft(self.mtu.current(), out);
         let State::Closing { close, left, code, reason, .. } = &mut self.state else { return None };
         if !std::mem::take(close) || *left == 0 {
@@ -241,7 +246,6 @@ impl Connection {
             ack.put(draft.room / 2, out);
         }
         Frame::Close { code, reason: reason.as_bytes() }.put(out);
-        self.finish_draft(now_ns, draft, out);
-        Some(self.peer)
+        Some(self.finish_draft(now_ns, draft, out))
     }
 }

@@ -124,6 +124,10 @@ impl Policy for Cubic {
         (self.threshold, self.growth) = (self.window, None);
     }
 
+    fn heeds_marks(&self) -> bool {
+        true
+    }
+
     fn on_silence(&mut self) {
         self.threshold = whole(real(self.window) * BETA).max(least_window(self.datagram_bytes));
         self.window = least_window(self.datagram_bytes);

@@ -65,8 +65,14 @@ pub(crate) trait Policy: fmt::Debug + Send {
     /// A datagram was acknowledged.
     fn on_acked(&mut self, _acked: &Acked<'_>) {}
 
-    /// Datagrams were lost; `sent_ns` is when the last of them was sent.
+    /// Datagrams were lost, or marked by a queue; `sent_ns` is when the last of them was sent.
     fn on_lost(&mut self, _now_ns: u64, _sent_ns: u64) {}
+
+    /// Returns true if a queue may mark datagrams instead of dropping them. Then [`Policy::on_lost`] is called
+    /// for a mark, too.
+    fn heeds_marks(&self) -> bool {
+        false
+    }
 
     /// Nothing was acknowledged for several timeouts.
     fn on_silence(&mut self) {}

@@ -51,6 +51,10 @@ impl Policy for Reno {
         (self.threshold, self.acked) = (self.window, 0);
     }
 
+    fn heeds_marks(&self) -> bool {
+        true
+    }
+
     fn on_silence(&mut self) {
         self.threshold = (self.window / 2).max(least_window(self.datagram_bytes));
         self.window = least_window(self.datagram_bytes);

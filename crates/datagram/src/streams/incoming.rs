@@ -1,9 +1,10 @@
 //! The receiving side of a stream: bytes that came out of order, and whole messages.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use crate::codec::{narrow, wide};
 use crate::error::Violation;
+use crate::streams::whole::Whole;
 use crate::streams::{END_PREFIX, PREFIX_BYTES, message_bytes_max};
 
 /// Number of pieces out of order beyond which a datagram that brings more is not taken, and counts as lost.
@@ -31,7 +32,7 @@ pub(crate) struct Inbound {
     prefix: Vec<u8>,
     /// The next message as far as it has come, once its length is known.
     message: Option<(usize, Vec<u8>)>,
-    whole: VecDeque<Vec<u8>>,
+    whole: Whole,
     is_ended: bool,
     /// Bytes whose messages the owner has taken.
     taken: u64,
@@ -47,7 +48,7 @@ impl Inbound {
             next: 0,
             prefix: Vec::new(),
             message: None,
-            whole: VecDeque::new(),
+            whole: Whole::default(),
             is_ended: false,
             taken: 0,
             told: u64::from(window),
@@ -72,14 +73,14 @@ impl Inbound {
             self.keep(offset, bytes);
             return Ok(false);
         }
-        let had = (self.whole.len(), self.is_ended);
+        let had = (self.whole.count(), self.is_ended);
         self.take(&bytes[narrow(self.next - offset)..])?;
         while let Some(entry) = self.pieces.first_entry().filter(|entry| *entry.key() <= self.next) {
             let (offset, piece) = entry.remove_entry();
             let known = narrow(self.next - offset).min(piece.len());
             self.take(&piece[known..])?;
         }
-        Ok(had != (self.whole.len(), self.is_ended))
+        Ok(had != (self.whole.count(), self.is_ended))
     }
 
     /// Keeps bytes beyond the next one, but for those that are there already.
@@ -118,10 +119,16 @@ impl Inbound {
                 continue;
             };
             let count = bytes.len().min(*length - message.len());
+            if message.capacity() - message.len() < count {
+                // Memory follows what has come, not what was announced, and never exceeds the message.
+                message.reserve_exact((*length - message.len()).min(count.max(message.len())));
+            }
             message.extend_from_slice(&bytes[..count]);
             bytes = &bytes[count..];
-            if message.len() == *length {
-                self.whole.extend(self.message.take().map(|(_, message)| message));
+            if message.len() == *length
+                && let Some((_, message)) = self.message.take()
+            {
+                self.whole.put(message);
             }
         }
         Ok(())
@@ -138,15 +145,15 @@ impl Inbound {
             return Err(Violation::MessageTooLong);
         }
         match length {
-            0 => self.whole.push_back(Vec::new()),
-            _ => self.message = Some((length, Vec::with_capacity(length))),
+            0 => self.whole.put(Vec::new()),
+            _ => self.message = Some((length, Vec::new())),
         }
         Ok(())
     }
 
     /// Takes the next message for the owner.
     pub(crate) fn receive(&mut self) -> Option<Incoming> {
-        match self.whole.pop_front() {
+        match self.whole.take() {
             Some(message) => {
                 self.taken += wide(PREFIX_BYTES + message.len());
                 Some(Incoming::Message(message))
@@ -225,6 +232,24 @@ mod tests {
         inbound.handle_bytes(0, &stream[..1]).unwrap();
         assert_eq!(inbound.receive(), Some(Incoming::Message(message)));
         assert!(inbound.pieces.is_empty());
+    }
+
+    #[test]
+    fn memory_follows_what_has_come_not_what_was_announced() {
+        let mut inbound = Inbound::new(4 << 20);
+        let length = 2_000_000u32;
+        inbound.handle_bytes(0, &length.to_le_bytes()).unwrap();
+        let held = |inbound: &Inbound| inbound.message.as_ref().map(|(_, message)| message.capacity());
+        assert_eq!(held(&inbound), Some(0));
+        inbound.handle_bytes(4, &[7; 1000]).unwrap();
+        assert!(held(&inbound).unwrap() <= 2000, "{:?}", held(&inbound));
+        let mut at = 1004;
+        while inbound.whole.count() == 0 {
+            inbound.handle_bytes(at, &[7; 1000]).unwrap();
+            at += 1000;
+            assert!(held(&inbound).is_none_or(|held| held <= 2 * narrow(at) && held <= 2_000_000));
+        }
+        assert_eq!(inbound.receive(), Some(Incoming::Message(vec![7; 2_000_000])));
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub(crate) struct Outbound {
     acked: Ranges,
     /// Bytes that are to be sent again.
     lost: Ranges,
+    /// The last time that `base` rose, or that something was sent with nothing unacknowledged.
+    moved_ns: u64,
     /// True after the stream's end was put.
     is_finished: bool,
     /// True if a message was refused since the stream was writable.
@@ -91,8 +93,13 @@ impl Outbound {
         !self.lost.is_empty() || self.sent < self.end.min(self.limit)
     }
 
+    /// Since when the first byte that was sent waits for its acknowledgement; `None` if none does.
+    pub(crate) fn waits_since(&self) -> Option<u64> {
+        (self.sent > self.base).then_some(self.moved_ns)
+    }
+
     /// The bytes to be sent next, at most `most`; they count as sent.
-    pub(crate) fn next(&mut self, most: usize) -> Option<Range<u64>> {
+    pub(crate) fn next(&mut self, now_ns: u64, most: usize) -> Option<Range<u64>> {
         let most = wide(most);
         if let Some(first) = self.lost.first().cloned() {
             let range = first.start..first.end.min(first.start + most);
@@ -102,6 +109,9 @@ impl Outbound {
         let range = self.sent..self.end.min(self.limit).min(self.sent + most);
         if range.is_empty() {
             return None;
+        }
+        if self.sent == self.base {
+            self.moved_ns = now_ns;
         }
         self.sent = range.end;
         Some(range)
@@ -123,12 +133,13 @@ impl Outbound {
     }
 
     /// The peer has these bytes.
-    pub(crate) fn on_acked(&mut self, range: Range<u64>) {
+    pub(crate) fn on_acked(&mut self, now_ns: u64, range: Range<u64>) {
         self.lost.remove(range.clone());
         let range = range.start.max(self.base)..range.end;
         self.acked.insert(range);
         if self.acked.first().is_some_and(|first| first.start == self.base) {
             self.base = self.acked.pop_first().map_or(self.base, |first| first.end);
+            self.moved_ns = now_ns;
         }
         while self.pieces.front().is_some_and(|(offset, piece)| offset + wide(piece.len()) <= self.base) {
             self.pieces.pop_front();

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use braid_datagram::format::{OPEN_BYTES_MIN, VERSION};
-use braid_datagram::{Config, EndReason, Endpoint, Event, Open, Packet, Refused, Secret, Settings};
+use braid_datagram::{Config, Ecn, EndReason, Endpoint, Event, Open, Packet, Refused, Secret, Settings};
 
 use crate::world::{ACCEPTOR, Flying, MILLISECOND, OPENER, Path, SECOND, World, secret_of};
 
@@ -21,11 +21,11 @@ fn open(from: u32, cookie: [u8; 24]) -> Vec<u8> {
 fn answers(endpoint: &mut Endpoint, from: &str, mut bytes: Vec<u8>) -> Vec<Vec<u8>> {
     let from: SocketAddr = from.parse().unwrap();
     let asked = bytes.len();
-    endpoint.handle_datagram(SECOND, from, &mut bytes, &mut secret_of);
+    endpoint.handle_datagram(SECOND, from, Ecn::Unaware, &mut bytes, &mut secret_of);
     let mut all = Vec::new();
     let mut out = Vec::new();
-    while let Some(to) = endpoint.poll_transmit(SECOND, &mut out) {
-        assert_eq!(to, from);
+    while let Some(transmit) = endpoint.poll_transmit(SECOND, &mut out) {
+        assert_eq!(transmit.to, from);
         all.push(std::mem::take(&mut out));
     }
     assert!(all.iter().map(Vec::len).sum::<usize>() <= asked);

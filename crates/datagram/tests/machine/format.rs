@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use braid_datagram::format::*;
 use braid_datagram::{
-    Accept, Ack, Config, Endpoint, Frame, Open, Packet, Refused, Secret, Settings, decode_frames,
+    Accept, Ack, Config, Ecn, Endpoint, Frame, Open, Packet, Refused, Secret, Settings, decode_frames,
 };
 
 const SETTINGS: Settings = Settings { streams: 4, datagram_bytes_max: 8972, window_bytes: 4 << 20 };
@@ -55,6 +55,7 @@ fn frames() -> Vec<(&'static str, Vec<u8>)> {
         ("frame-challenge", Frame::Challenge([0x66; 8])),
         ("frame-response", Frame::Response([0x77; 8])),
         ("frame-close", Frame::Close { code: 0x0201, reason: b"reason" }),
+        ("frame-marked", Frame::Marked { total: 0x0807_0605_0403_0201 }),
     ];
     all.iter()
         .map(|(name, frame)| {
@@ -86,7 +87,7 @@ fn conversation() -> Vec<(&'static str, Vec<u8>)> {
                 sent.push(bytes.clone());
             }
             let mut secret_of = |_: &[u8]| Some(Secret::new([9; 32]));
-            ends[1 - from].handle_datagram(1, addresses[from], &mut bytes, &mut secret_of);
+            ends[1 - from].handle_datagram(1, addresses[from], Ecn::Unaware, &mut bytes, &mut secret_of);
         }
         if step == 3 {
             ends[0].send(id, 0, b"a message".to_vec().into()).unwrap();
@@ -153,6 +154,7 @@ fn the_document_has_the_numbers_and_the_example() {
         ("Challenge", frame_kind::CHALLENGE.to_string()),
         ("Response", frame_kind::RESPONSE.to_string()),
         ("Close", frame_kind::CLOSE.to_string()),
+        ("Marked", frame_kind::MARKED.to_string()),
         ("VERSION", VERSION.to_string()),
         ("OPEN_BYTES_MIN", OPEN_BYTES_MIN.to_string()),
         ("OPEN_HEAD_BYTES", OPEN_HEAD_BYTES.to_string()),

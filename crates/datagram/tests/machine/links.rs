@@ -20,10 +20,16 @@ fn share(config: &Config, path: Path, receiver_window: Option<u64>) -> f64 {
     if let Some(bytes) = receiver_window {
         world.ends[ACCEPTOR].set_window(world.id(ACCEPTOR), bytes);
     }
-    let begin_ns = world.now_ns;
     let seconds = 4;
+    let bytes = fill(&mut world, seconds * SECOND);
+    bytes as f64 / (seconds * rate) as f64
+}
+
+/// Sends as much as there is room for; returns the bytes of messages that have arrived.
+fn fill(world: &mut World, ns: u64) -> usize {
+    let until_ns = world.now_ns + ns;
     let mut bytes = 0;
-    while world.now_ns < begin_ns + seconds * SECOND {
+    while world.now_ns < until_ns {
         let id = world.id(OPENER);
         loop {
             match world.ends[OPENER].send(id, 0, vec![7; 64 << 10].into()) {
@@ -33,14 +39,10 @@ fn share(config: &Config, path: Path, receiver_window: Option<u64>) -> f64 {
             }
         }
         world.run_for(MILLISECOND);
-        bytes += world.received[ACCEPTOR]
-            .remove(&0)
-            .into_iter()
-            .flatten()
-            .map(|message| message.len())
-            .sum::<usize>();
+        let received = world.received[ACCEPTOR].remove(&0);
+        bytes += received.into_iter().flatten().map(|message| message.len()).sum::<usize>();
     }
-    bytes as f64 / (seconds * rate) as f64
+    bytes
 }
 
 fn clean() -> Path {
@@ -123,4 +125,65 @@ fn a_stream_whose_messages_nobody_takes_delays_no_other() {
     // It goes on when they are taken.
     world.takes[ACCEPTOR] = true;
     assert!(world.run_until(SECOND, |world| world.received[ACCEPTOR][&0].len() >= 7));
+}
+
+/// A link whose queue marks beyond a quarter of it, and drops when it is full.
+fn marking() -> Path {
+    Path { marks: Some(16 << 10), ..clean() }
+}
+
+#[test]
+fn marks_are_heeded_before_anything_is_dropped() {
+    for policy in ["selective-repeat", "cubic"] {
+        let mut by_marks = World::new(&config(policy), marking(), 1);
+        let mut by_losses = World::new(&config(policy), clean(), 1);
+        let bytes = [&mut by_marks, &mut by_losses].map(|world| {
+            assert!(world.open());
+            fill(world, 4 * SECOND)
+        });
+        assert!(by_marks.marked > 10, "{policy}: {} marks", by_marks.marked);
+        assert!(by_losses.dropped > 10, "{policy}: {} were dropped", by_losses.dropped);
+        let dropped = by_marks.dropped;
+        assert!(dropped * 4 < by_losses.dropped, "{policy}: {dropped} of {}", by_losses.dropped);
+        // Slow start overshoots by a round trip; from then on the queue is short and the link is full.
+        assert!(bytes[0] * 100 > bytes[1] * 97, "{policy}: {bytes:?} bytes");
+    }
+    // What does not heed marks does not let itself be marked.
+    for policy in ["credit", "window-8", "stop-and-wait", "go-back-n"] {
+        let mut world = World::new(&config(policy), marking(), 1);
+        assert!(world.open());
+        fill(&mut world, SECOND);
+        assert_eq!(world.marked, 0, "{policy}");
+    }
+}
+
+#[test]
+fn a_path_that_drops_what_may_be_marked_is_noticed() {
+    let mut world = World::new(&config("cubic"), Path { eats_capable: true, ..clean() }, 1);
+    assert!(world.open());
+    for end in [OPENER, ACCEPTOR] {
+        world.ends[end].send(world.id(end), 0, vec![1; 100_000].into()).unwrap();
+    }
+    let is_done = |world: &World| world.received.iter().all(|received| received.contains_key(&0));
+    assert!(world.run_until(SECOND, is_done));
+}
+
+#[test]
+fn rate_and_window_of_an_open_connection_are_changed() {
+    let mut world = World::new(&config("credit"), clean(), 1);
+    assert!(world.open());
+    let id = world.id(OPENER);
+    world.ends[OPENER].set_rate(id, Some(RATE / 10));
+    let share = fill(&mut world, 2 * SECOND) as f64 / (2 * RATE) as f64;
+    assert!((0.08..=0.105).contains(&share), "{share:.3} by rate");
+    world.ends[OPENER].set_rate(id, None);
+    let acceptor = world.id(ACCEPTOR);
+    // Two datagrams of 1472 bytes in a round trip of 0.2 ms, and the time that the link takes for them.
+    world.ends[ACCEPTOR].set_window(acceptor, 2 * 1472);
+    world.run_for(SECOND);
+    let two = fill(&mut world, 2 * SECOND) as f64 / (2 * RATE) as f64;
+    world.ends[ACCEPTOR].set_window(acceptor, 32 << 10);
+    world.run_for(SECOND);
+    let many = fill(&mut world, 2 * SECOND) as f64 / (2 * RATE) as f64;
+    assert!(two < 0.9 && many > 0.96, "{two:.3} and {many:.3} by window");
 }

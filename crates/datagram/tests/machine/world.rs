@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
-use braid_datagram::{Config, ConnectionId, Endpoint, Event, Incoming, Secret};
+use braid_datagram::{Config, ConnectionId, Ecn, Endpoint, Event, Incoming, Secret, Transmit};
 
 pub(crate) const MILLISECOND: u64 = 1_000_000;
 pub(crate) const SECOND: u64 = 1_000 * MILLISECOND;
@@ -25,6 +25,10 @@ pub(crate) struct Path {
     pub(crate) link: Option<(u64, u64)>,
     /// The longest datagram that gets through.
     pub(crate) longest: usize,
+    /// Bytes in the link's queue beyond which it marks what may be marked.
+    pub(crate) marks: Option<u64>,
+    /// Drops what may be marked.
+    pub(crate) eats_capable: bool,
 }
 
 impl Default for Path {
@@ -37,6 +41,8 @@ impl Default for Path {
             jitter_ns: 0,
             link: None,
             longest: 65_507,
+            marks: None,
+            eats_capable: false,
         }
     }
 }
@@ -46,6 +52,7 @@ impl Default for Path {
 pub(crate) struct Flying {
     pub(crate) from: SocketAddr,
     pub(crate) to: SocketAddr,
+    pub(crate) ecn: Ecn,
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -67,6 +74,9 @@ pub(crate) struct World {
     pub(crate) recorded: Option<Vec<Flying>>,
     /// True if the ends' owners take messages as soon as they come.
     pub(crate) takes: [bool; 2],
+    /// Datagrams that the link's queue has dropped, and those that it has marked.
+    pub(crate) dropped: u64,
+    pub(crate) marked: u64,
     flying: BTreeMap<(u64, u64), Flying>,
     busy_ns: [u64; 2],
     sequence: u64,
@@ -100,6 +110,8 @@ impl World {
             sent_to: BTreeMap::new(),
             recorded: None,
             takes: [true; 2],
+            dropped: 0,
+            marked: 0,
             flying: BTreeMap::new(),
             busy_ns: [0; 2],
             sequence: 0,
@@ -111,7 +123,7 @@ impl World {
     pub(crate) fn open(&mut self) -> bool {
         let peer = self.addresses[ACCEPTOR];
         self.ids[OPENER] = Some(self.ends[OPENER].open(self.now_ns, peer, IDENTITY, secret()));
-        self.run_until(5 * SECOND, |world| {
+        self.run_until(11 * SECOND, |world| {
             world.ids[ACCEPTOR].is_some()
                 && world.events[OPENER].iter().any(|event| matches!(event, Event::Opened(_)))
         })
@@ -156,10 +168,10 @@ impl World {
 
     /// Delivers a datagram now.
     pub(crate) fn deliver(&mut self, datagram: Flying) {
-        let Flying { from, to, mut bytes } = datagram;
+        let Flying { from, to, ecn, mut bytes } = datagram;
         for end in [OPENER, ACCEPTOR] {
             if to == self.addresses[end] {
-                self.ends[end].handle_datagram(self.now_ns, from, &mut bytes, &mut secret_of);
+                self.ends[end].handle_datagram(self.now_ns, from, ecn, &mut bytes, &mut secret_of);
                 return;
             }
         }
@@ -170,8 +182,9 @@ impl World {
         for end in [OPENER, ACCEPTOR] {
             self.take_events(end);
             let mut bytes = Vec::new();
-            while let Some(to) = self.ends[end].poll_transmit(self.now_ns, &mut bytes) {
-                let datagram = Flying { from: self.addresses[end], to, bytes: std::mem::take(&mut bytes) };
+            while let Some(Transmit { to, ecn, .. }) = self.ends[end].poll_transmit(self.now_ns, &mut bytes) {
+                let from = self.addresses[end];
+                let datagram = Flying { from, to, ecn, bytes: std::mem::take(&mut bytes) };
                 self.fly(end, datagram);
             }
             assert!(bytes.is_empty(), "what was not sent leaves nothing behind");
@@ -211,7 +224,7 @@ impl World {
         taken
     }
 
-    fn fly(&mut self, end: usize, datagram: Flying) {
+    fn fly(&mut self, end: usize, mut datagram: Flying) {
         *self.sent_to.entry(datagram.to).or_default() += u64::try_from(datagram.bytes.len()).unwrap();
         if let Some(recorded) = &mut self.recorded {
             recorded.push(datagram.clone());
@@ -220,13 +233,20 @@ impl World {
         let mut at = self.now_ns;
         if let Some((rate, queue)) = self.path.link {
             let begin = self.busy_ns[end].max(at);
-            if (begin - at) * rate / SECOND + bytes > queue {
+            let waiting = (begin - at) * rate / SECOND + bytes;
+            if waiting > queue {
+                self.dropped += 1;
                 return;
+            }
+            if datagram.ecn == Ecn::Capable && self.path.marks.is_some_and(|marks| waiting > marks) {
+                datagram.ecn = Ecn::Marked;
+                self.marked += 1;
             }
             at = begin + (bytes * SECOND).div_ceil(rate);
             self.busy_ns[end] = at;
         }
-        if self.chance(self.path.lost) || datagram.bytes.len() > self.path.longest {
+        let is_eaten = self.path.eats_capable && datagram.ecn != Ecn::Unaware;
+        if self.chance(self.path.lost) || is_eaten || datagram.bytes.len() > self.path.longest {
             return;
         }
         for _ in 0..=u64::from(self.chance(self.path.repeated)) {

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quinn_udp::{RecvMeta, Transmit};
+use braid_datagram::Ecn;
+use quinn_udp::{EcnCodepoint, RecvMeta, Transmit};
 use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
@@ -21,10 +22,10 @@ const RUNS_MAX: usize = 32;
 /// The longest run, in bytes: what one system call takes.
 const RUN_BYTES_MAX: usize = 65_507;
 
-/// Datagrams of one length, but for the last, which may be shorter, to one peer.
+/// Datagrams of one length, but for the last, which may be shorter, to one peer. A probe is alone.
 #[derive(Debug)]
 struct Run {
-    to: SocketAddr,
+    how: braid_datagram::Transmit,
     segment: usize,
     bytes: Vec<u8>,
 }
@@ -34,7 +35,7 @@ struct Run {
 struct Outbox {
     /// A run that the socket has not taken yet.
     run: Option<Run>,
-    /// A datagram that is of another length, or to another peer, than those of the run before.
+    /// A datagram that does not belong to the run before: of another length, to another peer, or a probe.
     odd: Option<Run>,
     /// A buffer that is free again.
     spare: Vec<u8>,
@@ -56,6 +57,7 @@ pub(crate) async fn run(port: Arc<Port>) {
     let mut outbox = Outbox::default();
     loop {
         let is_drained = receive(&port, &mut buffers);
+        // After what has come: a process that was stopped for long finds that its peers were not silent.
         keep_time(&port);
         let left = transmit(&port, &mut outbox);
         let deadline = {
@@ -108,9 +110,14 @@ fn handle(port: &Port, buffers: &mut [Vec<u8>], meta: &[RecvMeta]) {
         let mut inner = port.lock();
         let now_ns = port.now_ns();
         let from = SocketAddr::new(meta.addr.ip().to_canonical(), meta.addr.port());
+        let ecn = match meta.ecn {
+            Some(EcnCodepoint::Ce) => Ecn::Marked,
+            Some(EcnCodepoint::Ect0 | EcnCodepoint::Ect1) => Ecn::Capable,
+            None => Ecn::Unaware,
+        };
         for datagram in buffer[..meta.len].chunks_mut(meta.stride.max(1)) {
             let mut secret_of = |identity: &[u8]| port.secret_of.as_ref().and_then(|find| find(identity));
-            inner.endpoint.handle_datagram(now_ns, from, datagram, &mut secret_of);
+            inner.endpoint.handle_datagram(now_ns, from, ecn, datagram, &mut secret_of);
         }
         inner.tell_events(now_ns);
     }
@@ -136,8 +143,8 @@ fn transmit(port: &Port, outbox: &mut Outbox) -> Left {
         }
         let Some(run) = &outbox.run else { return Left::Nothing };
         let transmit = Transmit {
-            destination: run.to,
-            ecn: None,
+            destination: run.how.to,
+            ecn: (run.how.ecn == Ecn::Capable).then_some(EcnCodepoint::Ect0),
             contents: &run.bytes,
             segment_size: (run.bytes.len() > run.segment).then_some(run.segment),
             src_ip: None,
@@ -168,24 +175,25 @@ impl Outbox {
         let mut inner = port.lock();
         // Read under the lock: for the machine, time never goes back.
         let now_ns = port.now_ns();
-        if let Some(to) = inner.endpoint.poll_transmit(now_ns, &mut bytes) {
+        if let Some(how) = inner.endpoint.poll_transmit(now_ns, &mut bytes) {
             let segment = bytes.len();
             let mut segments = 1;
             // A shorter datagram ends the run.
-            while bytes.len() == segments * segment
+            while !how.is_probe
+                && bytes.len() == segments * segment
                 && segments < segments_max
                 && bytes.len() + segment <= RUN_BYTES_MAX
             {
                 let begin = bytes.len();
                 let Some(of) = inner.endpoint.poll_transmit(now_ns, &mut bytes) else { break };
                 let length = bytes.len() - begin;
-                if of != to || length > segment {
-                    self.odd = Some(Run { to: of, segment: length, bytes: bytes.split_off(begin) });
+                if of != how || length > segment {
+                    self.odd = Some(Run { how: of, segment: length, bytes: bytes.split_off(begin) });
                     break;
                 }
                 segments += 1;
             }
-            self.run = Some(Run { to, segment, bytes });
+            self.run = Some(Run { how, segment, bytes });
         } else {
             self.spare = bytes;
         }
