@@ -149,6 +149,7 @@ pub extern "C" fn braid_connect_token(managers: Text, token: Text) -> Option<Box
             manager: needed(managers.text("the managers' addresses")?, "the managers' addresses")?,
             token: needed(token.text("the token")?, "the token")?,
             drives: Vec::new(),
+            transport: None,
             volume_keys: std::collections::BTreeMap::new(),
         };
         let mut config = cluster.config().map_err(|error| Failure::invalid(error.to_string()))?;

@@ -60,7 +60,7 @@ const SERVING: &[Serving] = &[
         file: "/etc/braid/mount.toml",
         remembers: &[],
         fixed: &[],
-        global: &["cluster", "volume-key"],
+        global: &["cluster", "volume-key", "transport"],
     },
 ];
 

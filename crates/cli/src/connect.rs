@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use braid_client::{Client, Config, KeyError};
+use braid_client::cluster::{BadClusterFile, TRANSPORT_VARIABLE, TransportFrom};
+use braid_client::{Client, Config, KeyError, Transport};
 use braid_wire::control::StatusReply;
 use tokio::time::timeout;
 
@@ -36,11 +37,41 @@ pub(crate) fn told_keys() -> &'static [String] {
     TOLD_KEYS.get().map(Vec::as_slice).unwrap_or_default()
 }
 
+/// The transport that the command line names.
+static TOLD_TRANSPORT: OnceLock<Transport> = OnceLock::new();
+
+/// Keeps the transport that the command line names, for all connections of this process.
+pub(crate) fn tell_transport(transport: Option<Transport>) {
+    if let Some(transport) = transport {
+        TOLD_TRANSPORT.get_or_init(|| transport);
+    }
+}
+
+/// The transport that the command line names, if it does.
+pub(crate) fn told_transport() -> Option<Transport> {
+    TOLD_TRANSPORT.get().copied()
+}
+
+/// The words of who asks for the transport.
+fn transport_asked_by(cluster: &ClusterFile) -> &'static str {
+    match (told_transport(), cluster.transport()) {
+        (Some(_), _) => "--transport",
+        (None, Ok((_, TransportFrom::Environment))) => TRANSPORT_VARIABLE,
+        (None, Ok((_, TransportFrom::File))) => "cluster.toml",
+        (None, Ok((_, TransportFrom::Default)) | Err(_)) => "default",
+    }
+}
+
 /// Connects to the cluster that the command line or the environment names.
 pub(crate) async fn cluster(path: Option<&Path>) -> Result<Client, Failure> {
+    Ok(cluster_and_transport(path).await?.0)
+}
+
+/// Connects as [`cluster`] does, and tells what asks for the client's transport.
+pub(crate) async fn cluster_and_transport(path: Option<&Path>) -> Result<(Client, &'static str), Failure> {
     let dir = ClusterDir::choose(None, path)?;
     match dir.read()? {
-        Some(cluster) => connect(&dir, &cluster).await,
+        Some(cluster) => Ok((connect(&dir, &cluster).await?, transport_asked_by(&cluster))),
         None => Err(dir
             .none(format!("find a cluster in {}", dir.root().display()))
             .remedy("start one with `braid up --detach`, or name one with --cluster DIR or BRAID_CLUSTER")),
@@ -63,15 +94,18 @@ pub async fn connect(dir: &ClusterDir, cluster: &ClusterFile) -> Result<Client, 
 
 /// A client's settings for this cluster.
 pub fn config(cluster: &ClusterFile) -> Result<Config, Failure> {
-    let config = cluster
-        .config()
-        .map_err(|error| Failure::new(Exit::NotAllowed, "read the cluster's file", error.to_string()))?;
+    let config = cluster.config().map_err(|error| match error {
+        BadClusterFile::Transport(error) => Failure::usage("choose the transport", error.to_string())
+            .remedy(format!("mend {TRANSPORT_VARIABLE}, or transport in cluster.toml")),
+        error => Failure::new(Exit::NotAllowed, "read the cluster's file", error.to_string()),
+    })?;
+    let transport = told_transport().unwrap_or(config.transport);
     let unreadable =
         |error: KeyError| Failure::new(Exit::Usage, "find the keys of volumes", error.to_string());
     let mut volume_keys = cluster.volume_keys().map_err(unreadable)?;
     told_keys().iter().try_for_each(|text| volume_keys.add(text)).map_err(unreadable)?;
     let engine = Some(engine::engine());
-    Ok(Config { on_wait: Some(waiting::for_manager), engine, volume_keys, ..config })
+    Ok(Config { on_wait: Some(waiting::for_manager), engine, volume_keys, transport, ..config })
 }
 
 /// Advice for the case that the manager does not answer. It may be on this machine or on another.

@@ -141,6 +141,7 @@ fn ended(ended: Result<(), Failure>) -> ExitCode {
 async fn run(cli: Cli, expanded: Expanded) -> Result<(), Failure> {
     let cluster = cli.cluster();
     connect::tell_keys(cli.volume_keys);
+    connect::tell_transport(cli.transport);
     let report = Report { json: cli.json };
     let told = &expanded.told;
     if cli.command.configured().is_some_and(|configured| configured.check) {

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::later::Later;
 use crate::peers::control::Control;
 use crate::peers::credit::{Caller, Credits, LinkCredit};
-use crate::peers::dealing::{RailSeen, RailUse};
+use crate::peers::dealing::{Datagrams, RailSeen, RailUse};
 use crate::peers::drive_requests::InFlightLimit;
 use crate::peers::drives::Drives;
 use crate::peers::renewals::Renewals;
@@ -86,7 +86,7 @@ impl Paths {
         let limits = Limits { reply: config.drive_reply, ..config.limits };
         let drives =
             Drives::new(config.credentials.cluster.clone(), limits, config.idle_sessions, config.avoid);
-        let drives = drives.with_pin(Some(config.credentials.pin));
+        let drives = drives.with_pin(Some(config.credentials.pin)).by(config.transport);
         let credits = config.credit.then(Arc::default);
         Paths { credits, ..Paths::of(config, drives, config.flights_per_drive) }
     }
@@ -189,6 +189,12 @@ impl Client {
     /// that of their addresses. Waits `limits.connect` for a connection, and as long for the drive's hello.
     pub async fn see_rails(&self, drives: &[DriveRow]) -> Vec<Vec<RailSeen>> {
         self.paths.drives.see_rails(drives).await
+    }
+
+    /// Looks whether datagrams come through to drives at these addresses, all at once, for a second at most,
+    /// if the client's transport uses them.
+    pub async fn see_datagrams(&self, addresses: Vec<String>) -> Vec<Datagrams> {
+        self.paths.drives.see_datagrams(addresses).await
     }
 
     /// Sends a request to the manager; `subject` names it in errors.

@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use braid_transport::{BadManagers, Managers};
+use braid_transport::{BadManagers, BadTransport, Managers, Transport};
 use braid_wire::token::{BadToken, Token};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
@@ -25,6 +25,9 @@ pub const CLUSTER_FILE: &str = "cluster.toml";
 /// The environment's variable that names a cluster.
 pub const CLUSTER_VARIABLE: &str = "BRAID_CLUSTER";
 
+/// The environment's variable that names the transport.
+pub const TRANSPORT_VARIABLE: &str = "BRAID_TRANSPORT";
+
 /// Time in which a manager must accept the first connection. A program fails fast if no manager runs when it
 /// starts; once under way it waits for the manager with the client's own, longer patience.
 pub const FIRST_CONNECT: Duration = Duration::from_secs(3);
@@ -39,6 +42,9 @@ pub struct ClusterFile {
     /// Names of the drives that `braid up` runs; empty for a cluster started by hand.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drives: Vec<String>,
+    /// The way of data, as `--transport` takes it; `None`: TCP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transport: Option<String>,
     /// Keys of encrypted volumes: a file, or `command:` and a command, by volume.
     #[serde(default, rename = "volume-keys", skip_serializing_if = "BTreeMap::is_empty")]
     pub volume_keys: BTreeMap<String, String>,
@@ -79,6 +85,20 @@ pub enum BadClusterFile {
     /// The managers' addresses are none.
     #[error(transparent)]
     Managers(#[from] BadManagers),
+    /// The transport is none, in the file or in the environment.
+    #[error(transparent)]
+    Transport(#[from] BadTransport),
+}
+
+/// That which names the transport.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TransportFrom {
+    /// Nothing does.
+    Default,
+    /// The cluster's file.
+    File,
+    /// [`TRANSPORT_VARIABLE`].
+    Environment,
 }
 
 /// Reason for which a manager does not take a connection.
@@ -116,7 +136,18 @@ impl ClusterFile {
     pub fn config(&self) -> Result<Config, BadClusterFile> {
         let token: Token = self.token.parse()?;
         let managers: Managers = self.manager.parse()?;
-        Ok(Config::new(managers, token))
+        let (transport, _) = self.transport()?;
+        Ok(Config { transport, ..Config::new(managers, token) })
+    }
+
+    /// The transport that the environment names, else this file, else TCP.
+    pub fn transport(&self) -> Result<(Transport, TransportFrom), BadTransport> {
+        let told = environment(TRANSPORT_VARIABLE).map(|text| text.to_string_lossy().into_owned());
+        match (told, &self.transport) {
+            (Some(text), _) => Ok((text.parse()?, TransportFrom::Environment)),
+            (None, Some(text)) => Ok((text.parse()?, TransportFrom::File)),
+            (None, None) => Ok((Transport::Tcp, TransportFrom::Default)),
+        }
     }
 
     /// The keys of encrypted volumes that this file names, and those that the environment names, which count
@@ -204,6 +235,7 @@ mod tests {
             manager: "127.0.0.1:1".into(),
             token: "t".into(),
             drives: Vec::new(),
+            transport: None,
             volume_keys: BTreeMap::new(),
         };
         for path in [dir.path(), &file] {
@@ -220,6 +252,7 @@ mod tests {
             manager: manager.to_owned(),
             token: String::new(),
             drives: Vec::new(),
+            transport: None,
             volume_keys: BTreeMap::new(),
         };
         file(&format!("127.0.0.1:1, {here}")).look_for_manager().await.expect("the second");
@@ -241,6 +274,7 @@ mod tests {
                 manager: manager.to_owned(),
                 token: token.to_string(),
                 drives: Vec::new(),
+                transport: None,
                 volume_keys: BTreeMap::new(),
             };
             file.config().map(|config| config.managers.to_string()).map_err(|error| error.to_string())
@@ -264,6 +298,22 @@ mod tests {
         );
         let keys = read.volume_keys().expect("keys");
         assert_eq!(keys.of("media"), Some(&KeySource::File("/etc/media.key".into())));
+    }
+
+    #[test]
+    fn a_file_names_the_transport() {
+        let text = "manager = \"127.0.0.1:1\"\ntoken = \"t\"\n";
+        let read = |more: &str| toml::from_str::<ClusterFile>(&format!("{text}{more}")).expect("a file");
+        // The tester's own transport counts first.
+        if environment(TRANSPORT_VARIABLE).is_some() {
+            assert_eq!(read("").transport().map(|(_, from)| from), Ok(TransportFrom::Environment));
+            return;
+        }
+        assert_eq!(read("").transport(), Ok((Transport::Tcp, TransportFrom::Default)));
+        let auto = read("transport = \"auto\"");
+        assert_eq!(auto.transport(), Ok((Transport::AUTO, TransportFrom::File)));
+        assert_eq!(toml::from_str::<ClusterFile>(&toml::to_string(&auto).expect("text")).ok(), Some(auto));
+        assert!(read("transport = \"quic\"").transport().is_err());
     }
 
     #[test]

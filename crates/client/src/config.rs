@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_methods::Engine;
-use braid_transport::{Credentials, Limits, Managers};
+use braid_transport::{Credentials, Limits, Managers, Transport};
 use braid_wire::token::Token;
 
 use crate::sealed::keys::VolumeKeys;
@@ -59,6 +59,9 @@ pub struct Config {
     /// drives at once, so that no switch drops what it has no room for. Costs nothing elsewhere; only
     /// experiments switch it off. Default: true.
     pub credit: bool,
+    /// The way of sessions with drives: TCP (the default), datagrams over UDP, or what comes through. What is
+    /// private, and the managers, are asked over TCP in any case.
+    pub transport: Transport,
     /// The engine that runs modules of users; `None` (the default): the method `wasm` is refused.
     pub engine: Option<Arc<dyn Engine>>,
     /// The keys of encrypted volumes: files or commands, by volume. Default: none.
@@ -108,6 +111,7 @@ impl Config {
             control_sessions: 16,
             part_writes: PartWrites::Cheapest,
             credit: true,
+            transport: Transport::Tcp,
             engine: None,
             volume_keys: VolumeKeys::default(),
             on_wait: None,

@@ -50,6 +50,7 @@ pub use braid_methods::{
 pub use braid_parquet::{rows_in as arrow_rows, to_csv as arrow_to_csv};
 pub use braid_plan::{RunWays, Way};
 pub use braid_schedule::Delivered;
+pub use braid_transport::{BadTransport, Policy, Transport, Way as TransportWay};
 pub use braid_wire::control::{AttributeChanges, HandlePromise, NewAttributes, News, NotAdmitted, Seen};
 pub use client::{Client, SentRequests};
 pub use config::{Config, PartWrites, WAIT_TOLD_AFTER};
@@ -74,7 +75,7 @@ pub use naming::snapshots::Buffered;
 pub use naming::tokens::TokenSpec;
 pub use open::OpenOptions;
 pub use peers::credit::LinkCredit;
-pub use peers::dealing::{RailSeen, RailUse, Reached};
+pub use peers::dealing::{Datagrams, RailSeen, RailUse, Reached};
 pub use peers::watch::Watching;
 pub use sealed::keys::{KEYS_VARIABLE, KeyError, KeySource, VolumeKeys};
 pub use sequential::{ReadAhead, Sequential};

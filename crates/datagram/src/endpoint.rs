@@ -230,8 +230,8 @@ impl Endpoint {
             }
             return;
         }
-        let secret =
-            secret_of(open.identity).filter(|secret| proofs_match(&open_proof(secret, open), &open.proof));
+        let is_proved = |secret: &Secret| proofs_match(&open_proof(secret, open), &open.proof);
+        let secret = secret_of(open.identity).and_then(|secret| secret.proved(is_proved));
         let Some(secret) = secret else {
             return self.reply(from, &Packet::Refused { to: open.from, why: Refused::Unproved });
         };

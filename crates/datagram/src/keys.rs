@@ -19,7 +19,11 @@ pub const EPOCH_BITS: u32 = 22;
 
 /// The secret of an identity, which both sides know. Its `Debug` form does not show it.
 #[derive(Clone)]
-pub struct Secret([u8; 32]);
+pub struct Secret {
+    bytes: [u8; 32],
+    /// At an acceptor: another that the opener may know in its place.
+    other: Option<[u8; 32]>,
+}
 
 /// The keys of one connection.
 pub(crate) struct Keys {
@@ -45,11 +49,23 @@ struct Direction {
 impl Secret {
     /// The secret with these bytes.
     pub fn new(bytes: [u8; 32]) -> Secret {
-        Secret(bytes)
+        Secret { bytes, other: None }
+    }
+
+    /// At an acceptor: this secret, or `other` in its place. So both are taken for a time when the key that
+    /// secrets are made of has changed.
+    pub fn or(self, other: &Secret) -> Secret {
+        Secret { other: Some(other.bytes), ..self }
+    }
+
+    /// The one of both that the opener has proved to know, if any.
+    pub(crate) fn proved(self, is_proved: impl Fn(&Secret) -> bool) -> Option<Secret> {
+        let both = [Some(self.bytes), self.other];
+        both.into_iter().flatten().map(Secret::new).find(is_proved)
     }
 
     pub(crate) fn key(&self) -> hmac::Key {
-        hmac::Key::new(hmac::HMAC_SHA256, &self.0)
+        hmac::Key::new(hmac::HMAC_SHA256, &self.bytes)
     }
 }
 

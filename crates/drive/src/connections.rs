@@ -4,6 +4,7 @@ pub(crate) mod answerer;
 pub(crate) mod buffers;
 pub(crate) mod connection;
 pub(crate) mod convert;
+pub(crate) mod datagrams;
 pub(crate) mod facts;
 pub(crate) mod inward;
 pub(crate) mod manage;

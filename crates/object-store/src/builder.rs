@@ -6,7 +6,7 @@ use braid_client::Client;
 use braid_client::Name;
 use braid_client::NameError;
 use braid_client::cluster::{self, BadClusterFile, CLUSTER_FILE, ClusterFile, ClusterFileError, NoManager};
-use braid_client::{KeyError, VolumeKeys};
+use braid_client::{KeyError, Transport, VolumeKeys};
 
 use crate::store::BraidStore;
 
@@ -21,6 +21,7 @@ pub struct BraidStoreBuilder {
     snapshot: Option<String>,
     keeps_directories: bool,
     volume_keys: VolumeKeys,
+    transport: Option<Transport>,
 }
 
 /// The reason why no store was made.
@@ -117,6 +118,12 @@ impl BraidStoreBuilder {
         self
     }
 
+    /// Chooses how data goes to and from drives. Not with a client that exists already: it has its own.
+    pub fn with_transport(mut self, transport: Transport) -> BraidStoreBuilder {
+        self.transport = Some(transport);
+        self
+    }
+
     /// Chooses whether empty directories are removed; see [`BraidStore::with_automatic_cleanup`].
     pub fn with_automatic_cleanup(mut self, cleans_up: bool) -> BraidStoreBuilder {
         self.keeps_directories = !cleans_up;
@@ -128,7 +135,7 @@ impl BraidStoreBuilder {
         let root = self.root()?;
         let client = match self.client {
             Some(client) => client,
-            None => connect(self.cluster, self.volume_keys).await?,
+            None => connect(self.cluster, self.volume_keys, self.transport).await?,
         };
         Ok(BraidStore { client, root, cleans_up: !self.keeps_directories })
     }
@@ -154,13 +161,18 @@ impl BraidStoreBuilder {
     }
 }
 
-async fn connect(asked: Option<PathBuf>, keys: VolumeKeys) -> Result<Client, BuildError> {
+async fn connect(
+    asked: Option<PathBuf>,
+    keys: VolumeKeys,
+    transport: Option<Transport>,
+) -> Result<Client, BuildError> {
     let asked = asked.or_else(cluster::from_environment);
     let place = cluster::choose(asked.as_deref())?;
     let Some(cluster) = ClusterFile::read(&place)? else { return Err(BuildError::NoCluster { place }) };
     let mut config = cluster.config()?;
     config.volume_keys = cluster.volume_keys()?;
     config.volume_keys.extend(keys);
+    config.transport = transport.unwrap_or(config.transport);
     let looked = cluster.look_for_manager().await;
     looked.map_err(|source| BuildError::NoManager { address: cluster.manager.clone(), source })?;
     Ok(Client::connect(config).await?)

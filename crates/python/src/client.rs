@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+use braid_client::BadTransport;
 use braid_client::Config;
 use braid_client::KeyError;
 use braid_client::KeySource;
@@ -121,7 +122,11 @@ fn parse_all(texts: &[Vec<u8>]) -> Result<Vec<Name>, Failure> {
 impl Client {
     /// Finds the cluster: the one given, else the environment's, else the user's default.
     #[new]
-    fn new(cluster: Option<PathBuf>, volume_keys: BTreeMap<String, String>) -> PyResult<Client> {
+    fn new(
+        cluster: Option<PathBuf>,
+        volume_keys: BTreeMap<String, String>,
+        transport: Option<&str>,
+    ) -> PyResult<Client> {
         let asked = cluster.or_else(cluster::from_environment);
         let place = cluster::choose(asked.as_deref()).map_err(Failure::from)?;
         let Some(cluster) = ClusterFile::read(&place).map_err(Failure::from)? else {
@@ -139,6 +144,10 @@ impl Client {
         config.volume_keys = cluster.volume_keys().map_err(no_key)?;
         for (volume, source) in &volume_keys {
             config.volume_keys.insert(volume, KeySource::parse(source).map_err(no_key)?);
+        }
+        if let Some(transport) = transport {
+            let bad = |error: BadTransport| Failure::new(libc::EINVAL, error.to_string());
+            config.transport = transport.parse().map_err(bad)?;
         }
         let session = Mutex::new(Session::new(&cluster, &config));
         Ok(Client { place, cluster, config, session })

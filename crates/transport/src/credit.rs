@@ -128,6 +128,11 @@ impl Credit {
         Turn { credit, peer, ticket: None, bytes: 0, at: 0, flying: 0, delivered: 0, waited }
     }
 
+    /// Bytes that may be on their way; `None`: nothing is bounded.
+    pub fn window(&self) -> Option<u64> {
+        if self.is_open() { None } else { self.state().receiver.counts().window }
+    }
+
     /// Returns true if nothing is bounded.
     pub fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Acquire)

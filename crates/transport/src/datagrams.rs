@@ -16,17 +16,18 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use braid_datagram::{Config, ConnectionId, EndReason, Endpoint, Event, Secret, Settings};
+use braid_datagram::{Config, ConnectionId, EndReason, Endpoint, Event, Refused, Secret, Settings};
 use braid_wire::capability::Key;
 use tokio::net::lookup_host;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 pub(crate) use halves::{DatagramRead, DatagramWrite};
-use socket::DatagramSocket;
+pub(crate) use socket::DatagramSocket;
 
 /// The longest message that bytes go in.
 const PIECE_BYTES: usize = 64 << 10;
@@ -83,6 +84,10 @@ pub(crate) struct Held {
     port: Arc<Port>,
     id: ConnectionId,
     peer: SocketAddr,
+    /// The rate that it is paced by; 0: as the policy does.
+    rate: AtomicU64,
+    /// The window that the peer was told last; 0: none.
+    window: AtomicU64,
 }
 
 /// A connection, whole.
@@ -175,13 +180,12 @@ impl Inner {
 }
 
 impl DatagramListener {
-    /// Listens at this address, for peers whose secrets are known.
-    pub(crate) fn bind(
-        address: SocketAddr,
+    /// Serves a socket of [`DatagramSocket::bind_shared`], for peers whose secrets are known.
+    pub(crate) fn start(
+        socket: DatagramSocket,
         config: Config,
         secret_of: SecretOf,
     ) -> io::Result<DatagramListener> {
-        let socket = DatagramSocket::bind(address)?;
         let port = Port::new(socket, config, Some(secret_of))?;
         port.serve();
         Ok(DatagramListener(port))
@@ -195,7 +199,7 @@ impl DatagramListener {
         let mut inner = self.0.lock();
         match inner.accepted.pop_front() {
             Some((id, peer)) => {
-                Poll::Ready(DatagramStream(Arc::new(Held { port: Arc::clone(&self.0), id, peer })))
+                Poll::Ready(DatagramStream(Arc::new(Held::new(Arc::clone(&self.0), id, peer))))
             }
             None => {
                 inner.accepting = Some(context.waker().clone());
@@ -253,7 +257,7 @@ impl DatagramStream {
             inner.lanes.insert(id, Lane::default());
             id
         };
-        let stream = DatagramStream(Arc::new(Held { port: Arc::clone(&port), id, peer }));
+        let stream = DatagramStream(Arc::new(Held::new(Arc::clone(&port), id, peer)));
         // Not before there is a connection: the task would end at once.
         port.serve();
         std::future::poll_fn(|context| {
@@ -285,6 +289,33 @@ impl DatagramStream {
     }
 }
 
+impl Held {
+    fn new(port: Arc<Port>, id: ConnectionId, peer: SocketAddr) -> Held {
+        Held { port, id, peer, rate: AtomicU64::new(0), window: AtomicU64::new(0) }
+    }
+
+    /// Paces what this side sends by this rate, in bytes per second; `None`: as the policy does.
+    pub(crate) fn set_rate(&self, rate: Option<u64>) {
+        let told = rate.map_or(0, |rate| rate.max(1));
+        if self.rate.swap(told, Ordering::Relaxed) == told {
+            return;
+        }
+        self.port.lock().endpoint.set_rate(self.id, rate);
+        self.port.work.notify_one();
+    }
+
+    /// Tells the peer how many bytes may be on their way here; `None`: no bound any more.
+    pub(crate) fn set_window(&self, bytes: Option<u64>) {
+        let told = bytes.map_or(0, |bytes| bytes.max(1));
+        if self.window.swap(told, Ordering::Relaxed) == told {
+            return;
+        }
+        let bytes = bytes.unwrap_or(u64::MAX);
+        self.port.lock().endpoint.set_window(self.id, bytes);
+        self.port.work.notify_one();
+    }
+}
+
 impl Drop for Held {
     fn drop(&mut self) {
         let mut inner = self.port.lock();
@@ -303,7 +334,8 @@ fn in_words(why: &EndReason) -> io::Error {
             io::ErrorKind::ConnectionReset
         }
         EndReason::NotOpened | EndReason::Silent(_) | EndReason::Stuck(_) => io::ErrorKind::TimedOut,
-        EndReason::Refused(_) => io::ErrorKind::ConnectionRefused,
+        EndReason::Refused(Refused::Unproved) => io::ErrorKind::PermissionDenied,
+        EndReason::Refused(Refused::Busy) => io::ErrorKind::ResourceBusy,
         EndReason::Version { .. } => io::ErrorKind::Unsupported,
         EndReason::Violated(_) => io::ErrorKind::InvalidData,
     };

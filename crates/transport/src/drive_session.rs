@@ -1,6 +1,8 @@
 //! A session with a drive: requests under capabilities and their answers, both at the same time. A drive
 //! answers requests as they are done, not in the order in which they came.
 
+pub mod ways;
+
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::net::IpAddr;
@@ -13,7 +15,7 @@ use std::time::Duration;
 use braid_datagram::Config;
 use braid_layout::{ClusterId, DriveId};
 use braid_wire::addresses::IN_TLS;
-use braid_wire::capability::Protection;
+use braid_wire::capability::{Capability, DataDirection, Protection};
 use braid_wire::control::Grant;
 use braid_wire::data::{Address, DriveReply, DriveRequest, GetAttributes, Hello, PeerRole, ReplyHead};
 use braid_wire::frame::FrameHeader;
@@ -35,6 +37,7 @@ use crate::receiver::Receiver;
 use crate::sender::Sender;
 use crate::stream::Stream;
 use crate::tls::Secured;
+use ways::Way;
 
 /// Time after which the next address of a drive is tried too, if the one before has not answered yet.
 pub const NEXT_RAIL: Duration = Duration::from_millis(200);
@@ -51,6 +54,9 @@ enum Purpose {
     /// unauthenticated peer may send. The answer is discarded.
     Introduction,
 }
+
+/// A try to connect.
+type Connecting<'a> = Pin<Box<dyn Future<Output = Result<DriveSession>> + Send + 'a>>;
 
 /// The unanswered requests, by number.
 type Unanswered = Arc<Mutex<HashMap<u64, (Purpose, Asked)>>>;
@@ -239,13 +245,24 @@ impl DriveSession {
         limits: &Limits,
     ) -> Result<DriveSession> {
         let home = home.into();
-        let mut tries: Vec<Pin<Box<dyn Future<Output = Result<DriveSession>> + Send + '_>>> = Vec::new();
+        let connect =
+            |address| -> Connecting<'_> { Box::pin(DriveSession::connect(address, expect, home, limits)) };
+        DriveSession::first(addresses, expect, connect).await
+    }
+
+    /// The first session of the tries to connect to each of the addresses.
+    async fn first<'a>(
+        addresses: &'a Addresses,
+        expect: DriveId,
+        connect: impl Fn(&'a str) -> Connecting<'a>,
+    ) -> Result<DriveSession> {
+        let mut tries: Vec<Connecting<'a>> = Vec::new();
         let mut left = addresses.iter();
         let mut failed: Option<TransportError> = None;
         loop {
             match left.next() {
                 Some(address) => {
-                    tries.push(Box::pin(DriveSession::connect(address, expect, home, limits)));
+                    tries.push(connect(address));
                 }
                 None if tries.is_empty() => {
                     return Err(failed.unwrap_or_else(|| TransportError::Connect {
@@ -275,6 +292,17 @@ impl DriveSession {
                 Err(_) => {}
             }
         }
+    }
+
+    /// By datagrams: tells the drive how many bytes of answers may be on their way here, of all drives;
+    /// `None`: no bound. That which was told before is not told again.
+    pub fn tell_window(&self, bytes: Option<u64>) {
+        self.answers.receiver.tell_window(bytes);
+    }
+
+    /// The way that the session goes.
+    pub fn way(&self) -> Way {
+        if self.asker.sender.is_by_datagrams() { Way::Udp } else { Way::Tcp }
     }
 
     /// The address that was connected to.
@@ -378,6 +406,7 @@ impl Asker {
         let is_in_clear = !self.may_carry(grant);
         let sealed = (has_room && !is_in_clear).then(|| self.seal_introduced(grant, request, payload_bytes));
         let kind = request.kind();
+        self.sender.pace(paced(&grant.capability, DataDirection::Write));
         async move {
             let Some(sealed) = sealed else {
                 if is_in_clear {
@@ -465,6 +494,14 @@ impl Asker {
     pub fn in_flight(&self) -> usize {
         self.unanswered.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
+}
+
+/// The rate by which what is sent in this direction, under this capability, is paced: a quarter above the
+/// promised one, so that what was late is made good; `None`: nothing is promised for it.
+pub fn paced(capability: &Capability, direction: DataDirection) -> Option<u64> {
+    let promise = &capability.promise;
+    let is_promised = promise.rate > 0 && promise.direction == direction;
+    is_promised.then(|| promise.rate.saturating_add(promise.rate / 4))
 }
 
 /// The error of a request that is private, on a session that is not.

@@ -32,6 +32,16 @@ pub enum TransportError {
         /// The address called.
         address: String,
     },
+    /// No answer by datagrams, where nothing else may be used.
+    #[error(
+        "{address} does not answer by UDP ({why}): datagrams are filtered or the drive does not listen on UDP: use --transport auto or tcp"
+    )]
+    NoDatagrams {
+        /// The address called.
+        address: String,
+        /// The reason, as it was seen here.
+        why: String,
+    },
     /// The address to listen on is in use.
     #[error("cannot listen on {address}: it is in use; stop the other process or choose another port")]
     InUse { address: String },

@@ -51,12 +51,14 @@ pub use authority::{
     Authority, BadAuthority, CERTIFICATE_S, ETCD_CERTIFICATE_S, ETCD_PEER_NAME, EtcdUse, PemPair,
 };
 pub use bodies::STRANGER_BODY_BYTES_MAX;
+pub use braid_datagram::policy::{Kind as Policy, UnknownPolicy};
 pub use control_peer::{Asked, ControlPeer};
 pub use control_session::{ControlSession, Credentials, KnownCluster};
 pub use credit::{Credit, Credits, Turn};
 pub use datagrams::{SecretOf, capability_secret, session_config};
 pub use descriptors::raise_descriptors;
-pub use drive_session::{Answer, Answers, Asker, DriveSession, Home, NEXT_RAIL};
+pub use drive_session::ways::{self, BadTransport, Transport, Way, Ways};
+pub use drive_session::{Answer, Answers, Asker, DriveSession, Home, NEXT_RAIL, paced};
 pub use error::{Mismatch, PinText, Result, TransportError};
 pub use hello::challenge;
 pub use limits::Limits;

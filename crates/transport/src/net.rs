@@ -12,7 +12,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsStream;
 
-use crate::datagrams::{DatagramListener, DatagramRead, DatagramStream, DatagramWrite};
+use crate::datagrams::{DatagramListener, DatagramRead, DatagramStream, DatagramWrite, Held};
 #[cfg(feature = "simulated")]
 use crate::host::simulated;
 
@@ -178,6 +178,11 @@ impl ReadHalf {
             ReadHalf::Simulated(_) => None,
         }
     }
+
+    /// The connection of datagrams, to steer it; `None` if it is of another kind.
+    pub(crate) fn as_datagrams(&self) -> Option<&Held> {
+        if let ReadHalf::Datagrams(half) = self { Some(half.held()) } else { None }
+    }
 }
 
 impl WriteHalf {
@@ -194,6 +199,11 @@ impl WriteHalf {
             #[cfg(feature = "simulated")]
             WriteHalf::Simulated(_) => None,
         }
+    }
+
+    /// The connection of datagrams, to steer it; `None` if it is of another kind.
+    pub(crate) fn as_datagrams(&self) -> Option<&Held> {
+        if let WriteHalf::Datagrams(half) = self { Some(half.held()) } else { None }
     }
 }
 

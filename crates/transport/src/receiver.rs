@@ -111,6 +111,20 @@ impl Receiver {
         losses::is_recent(&mut self.looked, Instant::now(), count)
     }
 
+    /// By datagrams: paces what this side sends by this rate, in bytes per second; `None`: as the policy does.
+    pub fn pace(&self, rate: Option<u64>) {
+        if let Some(held) = self.inner.as_datagrams() {
+            held.set_rate(rate);
+        }
+    }
+
+    /// By datagrams: tells the peer how many bytes may be on their way here; `None`: no bound.
+    pub(crate) fn tell_window(&self, bytes: Option<u64>) {
+        if let Some(held) = self.inner.as_datagrams() {
+            held.set_window(bytes);
+        }
+    }
+
     /// Admits an authenticated peer: it gets `place` instead of its first slot, and the usual bounds.
     pub fn admit(&mut self, place: ConnectionSlot) {
         if let Some(held) = &mut self.held {

@@ -84,6 +84,18 @@ impl Sender {
         &self.address
     }
 
+    /// By datagrams: paces what is sent by this rate, in bytes per second; `None`: as the policy does.
+    pub(crate) fn pace(&self, rate: Option<u64>) {
+        if let Some(held) = self.inner.as_datagrams() {
+            held.set_rate(rate);
+        }
+    }
+
+    /// Returns true if it sends by datagrams.
+    pub(crate) fn is_by_datagrams(&self) -> bool {
+        self.inner.as_datagrams().is_some()
+    }
+
     /// From now on counts the bytes that this sender sends: headers, bodies and payloads.
     pub(crate) fn count_into(&mut self, sent: Arc<AtomicU64>) {
         self.sent = Some(sent);

@@ -16,7 +16,7 @@ use tracing::{debug, info, warn};
 
 use crate::allowance::Allowance;
 use crate::bodies::Bodies;
-use crate::datagrams::{DatagramListener, DatagramStream, SecretOf};
+use crate::datagrams::{DatagramListener, DatagramSocket, DatagramStream, SecretOf};
 use crate::error::{Result, TransportError};
 use crate::hello;
 use crate::limits::Limits;
@@ -36,6 +36,11 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(7);
 /// sends on into the full queue of a switch: where many peers send to one drive, most of the time then goes
 /// into retransmissions.
 const CONGESTION: &[u8] = b"cubic";
+
+/// Maximum number of sockets for datagrams at one address.
+const PORTS_MAX: usize = 4;
+/// Number of further tries to find a port that is free for TCP and for UDP.
+const BIND_TRIES: usize = 16;
 
 /// Maximum number of unauthenticated peers in total. An honest peer is one of them for a round trip.
 const STRANGERS_MAX: usize = 256;
@@ -78,6 +83,8 @@ pub struct Listener {
     inner: Vec<(Listening, SocketAddr)>,
     /// Those of datagrams, if any: at the same addresses.
     datagrams: Vec<(Listening, SocketAddr)>,
+    /// Those of datagrams that nobody serves yet.
+    bound: Vec<(DatagramSocket, SocketAddr)>,
     /// The socket that is asked first for the next connection: each in its turn.
     first: AtomicUsize,
     limits: Limits,
@@ -166,6 +173,7 @@ impl Listener {
         }
         let first = AtomicUsize::new(0);
         let datagrams = Vec::new();
+        let bound = Vec::new();
         let connections = Arc::new(Semaphore::new(capacity.connections.clamp(1, Semaphore::MAX_PERMITS)));
         let strangers = ConnectionSlots::new(capacity.strangers, GivesWay::Anyone);
         let bodies = Bodies::new();
@@ -175,6 +183,7 @@ impl Listener {
         Ok(Listener {
             inner,
             datagrams,
+            bound,
             first,
             limits,
             connections,
@@ -187,19 +196,60 @@ impl Listener {
         })
     }
 
-    /// Listens for datagrams too, at the same addresses and ports: for peers that show an identity whose
-    /// secret `secret_of` finds, and prove that they know it.
-    pub fn add_datagrams(&mut self, config: &Config, secret_of: &SecretOf) -> Result<()> {
+    /// Listens on all of `addresses`, and for datagrams too, at the same addresses and ports. Where any free
+    /// port will do, it is one that is free for both. The datagrams wait for [`Listener::serve_datagrams`].
+    pub async fn bind_both(
+        addresses: &[impl AsRef<str>],
+        limits: Limits,
+        capacity: Capacity,
+    ) -> Result<Listener> {
+        let takes_any = addresses.iter().any(|address| address.as_ref().ends_with(":0"));
+        // They keep ports that are taken, so that the next try gets others.
+        let mut tried = Vec::new();
+        loop {
+            let mut listener = Listener::bind_all(addresses, limits, capacity.clone()).await?;
+            match listener.bind_datagrams() {
+                Err(TransportError::InUse { .. }) if takes_any && tried.len() < BIND_TRIES => {
+                    tried.push(listener);
+                }
+                bound => return bound.map(|()| listener),
+            }
+        }
+    }
+
+    /// Takes the sockets for datagrams, at the addresses that it listens on.
+    fn bind_datagrams(&mut self) -> Result<()> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         for (_, address) in &self.inner {
-            let failed = |source: io::Error| match source.kind() {
-                io::ErrorKind::AddrInUse => TransportError::InUse { address: format!("{address} (UDP)") },
-                _ => TransportError::Bind { address: format!("{address} (UDP)"), source },
-            };
-            let config = Config { connections: self.connections.available_permits(), ..config.clone() };
-            let listener = DatagramListener::bind(*address, config, Arc::clone(secret_of)).map_err(failed)?;
-            self.datagrams.push((Listening::Datagrams(listener), *address));
+            let sockets = DatagramSocket::bind_shared(*address, cores.min(PORTS_MAX))
+                .map_err(|source| at_udp(address, source))?;
+            self.bound.extend(sockets.into_iter().map(|socket| (socket, *address)));
         }
         Ok(())
+    }
+
+    /// Serves datagrams from now on: of peers that show an identity whose secret `secret_of` finds, and prove
+    /// that they know it.
+    pub fn serve_datagrams(&mut self, config: &Config, secret_of: &SecretOf) -> Result<()> {
+        for (socket, address) in std::mem::take(&mut self.bound) {
+            let config = Config { connections: self.connections.available_permits(), ..config.clone() };
+            let listener = DatagramListener::start(socket, config, Arc::clone(secret_of))
+                .map_err(|source| at_udp(&address, source))?;
+            self.datagrams.push((Listening::Datagrams(listener), address));
+        }
+        Ok(())
+    }
+
+    /// Listens for datagrams too, at the same addresses and ports, and serves them as
+    /// [`Listener::serve_datagrams`] does.
+    pub fn add_datagrams(&mut self, config: &Config, secret_of: &SecretOf) -> Result<()> {
+        self.bind_datagrams()?;
+        self.serve_datagrams(config, secret_of)
+    }
+
+    /// Returns true if it listens for datagrams too.
+    pub fn has_datagrams(&self) -> bool {
+        !self.bound.is_empty() || !self.datagrams.is_empty()
     }
 
     /// The first address that the listener listens on.
@@ -347,8 +397,13 @@ impl Stream {
     /// The address of this machine's link that the connection is over; `None` if the peer is on this machine,
     /// or if the connection is simulated.
     pub fn link(&self) -> Option<IpAddr> {
-        let local = self.inner.as_tcp()?.local_addr().ok()?.ip();
-        (!self.is_local()).then_some(local)
+        let local = match &self.inner {
+            Socket::Tcp(stream) => stream.local_addr().ok()?,
+            Socket::Datagrams(stream) => stream.local(),
+            #[cfg(feature = "simulated")]
+            Socket::Simulated(_) => return None,
+        };
+        (!self.is_local()).then_some(local.ip())
     }
 
     /// The peer's location as an [`Origin`], for slots.
@@ -384,6 +439,15 @@ impl Stream {
         let slot = held.as_ref().map(|held| Arc::clone(&held.slot));
         let sender = Sender::new(write, Arc::clone(&address), self.limits, slot);
         (sender, Receiver::new(read, address, self.limits, held))
+    }
+}
+
+/// The error of a socket for datagrams at this address.
+fn at_udp(address: &SocketAddr, source: io::Error) -> TransportError {
+    let address = format!("UDP {address}");
+    match source.kind() {
+        io::ErrorKind::AddrInUse => TransportError::InUse { address },
+        _ => TransportError::Bind { address, source },
     }
 }
 

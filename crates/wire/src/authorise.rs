@@ -93,6 +93,21 @@ pub struct ObjectFacts<'a> {
     pub map: &'a ColumnMap,
 }
 
+/// The private parts by which an asker may prove this capability in a handshake, before any request of the
+/// session: one, or two while the former master key is in force. Refused is what a request under it would be
+/// refused for, whatever it asks for. While the drive holds no lease it does not know the time: expiry is
+/// left to the requests, all of which are refused then.
+pub fn private_parts(scene: &Scene<'_>, capability: &Capability) -> Result<Vec<Key>, Refusal> {
+    check_drive(scene, capability)?;
+    check_protection(capability, false)?;
+    let part = |key: &dyn Fn(PartitionId, u32) -> Key| {
+        key(capability.partition, capability.key_epoch).private_part(capability)
+    };
+    check_in_force(scene, capability, false)?;
+    let former = scene.former.filter(|former| former.is_in_force).map(|former| part(former.working_key));
+    Ok(std::iter::once(part(scene.working_key)).chain(former).collect())
+}
+
 /// Checks a request on a connection of which only the last sequence number is kept. The number is 0 at
 /// first, and rises with every request whose MAC is valid.
 pub fn authorise(
@@ -184,13 +199,32 @@ fn examine(
     is_former: bool,
     arguments: &[u8],
 ) -> Result<DriveRequest, Refusal> {
-    if capability.drive != scene.drive {
-        return Err(Refusal::new(Reason::Scope, format!("the capability is for drive {}", capability.drive)));
-    }
+    check_drive(scene, capability)?;
     if scene.now_ms.is_none() && !precedes_lease(header.kind, capability) {
         let detail = "the drive holds no lease from the manager now: wait, or read from the others";
         return Err(Refusal::new(Reason::NotServing, detail));
     }
+    check_in_force(scene, capability, is_former)?;
+    let request = DriveRequest::from_body(header.kind, arguments).map_err(|error| match error {
+        DecodeError::Kind(_) => Refusal::new(Reason::Unsupported, error.to_string()),
+        error => Refusal::malformed(error.to_string()),
+    })?;
+    check_form(&request, header.payload_bytes)?;
+    check_scope(&request, capability)?;
+    check_stamp(&request, capability)?;
+    check_lease(&request, capability)?;
+    Ok(request)
+}
+
+fn check_drive(scene: &Scene<'_>, capability: &Capability) -> Result<(), Refusal> {
+    if capability.drive == scene.drive {
+        return Ok(());
+    }
+    Err(Refusal::new(Reason::Scope, format!("the capability is for drive {}", capability.drive)))
+}
+
+/// Ok if the capability's partition exists, its key is in force, and it has not expired.
+fn check_in_force(scene: &Scene<'_>, capability: &Capability, is_former: bool) -> Result<(), Refusal> {
     let Some(epoch) = (scene.key_epoch)(capability.partition) else {
         return Err(Refusal::new(Reason::NoPartition, format!("no partition {}", capability.partition)));
     };
@@ -207,15 +241,7 @@ fn examine(
         let ago = now_ms - capability.expires_ms;
         return Err(Refusal::new(Reason::Expired, format!("expired {ago} ms ago: ask the manager")));
     }
-    let request = DriveRequest::from_body(header.kind, arguments).map_err(|error| match error {
-        DecodeError::Kind(_) => Refusal::new(Reason::Unsupported, error.to_string()),
-        error => Refusal::malformed(error.to_string()),
-    })?;
-    check_form(&request, header.payload_bytes)?;
-    check_scope(&request, capability)?;
-    check_stamp(&request, capability)?;
-    check_lease(&request, capability)?;
-    Ok(request)
+    Ok(())
 }
 
 /// The rights and the scope that a request's capability must cover, by the request's row.

@@ -21,6 +21,7 @@ use std::ffi::OsString;
 use std::ops::Range;
 use std::path::PathBuf;
 
+use braid_client::Transport;
 use braid_client::cluster as cluster_file;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -65,6 +66,11 @@ pub(crate) struct Cli {
     /// repeated [env: BRAID_VOLUME_KEYS, with commas between]
     #[arg(long = "volume-key", global = true, value_name = "NAME=FILE", value_parser = volume::key)]
     pub(crate) volume_keys: Vec<String>,
+    /// How data goes to and from drives: tcp, udp (datagrams), or auto: udp where datagrams come through, else
+    /// tcp. A policy of what is sent by datagrams may follow, for measurements: udp:credit [env:
+    /// BRAID_TRANSPORT] [default: what cluster.toml says, else tcp]
+    #[arg(long, global = true, value_name = "HOW")]
+    pub(crate) transport: Option<Transport>,
     /// Print JSON instead of text: one value, or one object per line from ls, stat, cp, rm, mkdir, check,
     /// store dump and demo
     #[arg(long, global = true)]
@@ -102,6 +108,7 @@ Examples:
   braid ls -l braid://main
   braid stat braid://main/movie.mkv            its layout, component by component
   braid plan read braid://main/movie.mkv 0..4M --down drive-2
+  braid --transport auto cp movie.mkv braid://main/
   braid down --dir /srv/braid
 ";
 
@@ -112,7 +119,7 @@ pub(crate) enum Command {
         after_help = "Without --detach it stays in the foreground, restarts processes that die, and stops all of them on Ctrl-C.\n\
         Run again on the same directory, it keeps the cluster's data and starts the processes that are not running.\n\
         A drive that cannot be started is named and left out, with exit code 8, in the foreground when it ends: the others serve.\n\nExamples:\n  \
-        braid up\n  braid up --detach --dir /srv/braid --drives 8"
+        braid up\n  braid up --detach --dir /srv/braid --drives 8\n  braid up --transport auto --detach --dir /srv/braid    and its cluster.toml says so to all clients"
     )]
     Up(Up),
     /// Stop the cluster that `braid up` started in a directory
@@ -120,7 +127,7 @@ pub(crate) enum Command {
     Down(Down),
     /// Show the manager, the drives and their states
     #[command(
-        after_help = "Exit 13 if something is at risk; the lines \"at risk\" say what, and the command that mends it.\n\nExamples:\n  braid status\n  braid status --json | jq .well\n  braid status --jobs\n  braid status --reservations\n  braid status --rails"
+        after_help = "Exit 13 if something is at risk; the lines \"at risk\" say what, and the command that mends it.\n\nExamples:\n  braid status\n  braid status --json | jq .well\n  braid status --jobs\n  braid status --reservations\n  braid status --rails\n  braid status --transport auto                whether datagrams come through"
     )]
     Status {
         /// List the manager's background jobs instead: progress, next round, last error

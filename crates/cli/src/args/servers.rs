@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use braid_client::Policy;
 use braid_drive::Sending;
 use braid_manager::EtcdConfig;
 use braid_sim::units::Rate;
@@ -20,7 +21,7 @@ pub(crate) enum Drive {
         after_help = "The first start needs the join token that the manager wrote; later ones need none. The drive's directory remembers --name, --manager, --listen with --advertise, --host, --rack and --capacity; all else each start is told anew. Flags may be in a file instead: `listen = [\"0.0.0.0:7401\"]`.\n\nExample:\n  \
         braid drive serve --dir /disk1/braid --manager host-a:7400 --token-file join.token --listen 0.0.0.0:7401 \\\n      \
         --advertise host-b:7401 --name b1\n  \
-        braid drive serve --config /etc/braid/b1.toml --check"
+        braid drive serve --config /etc/braid/b1.toml --check\n  braid drive serve --dir /disk1/braid --no-udp"
     )]
     Serve(Box<DriveServe>),
     /// Add one more drive to the cluster that `braid up --detach` started here
@@ -135,8 +136,8 @@ pub(crate) struct DriveServe {
     /// A file that holds the join token, which is needed at the first start only
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
-    /// The address to listen on; port 0 takes any free port. Again for each further rail, at most 8: clients
-    /// use all that they reach
+    /// The address to listen on, by TCP and by UDP; port 0 takes any free port. Again for each further rail,
+    /// at most 8: clients use all that they reach
     #[arg(long, default_value = "127.0.0.1:0", value_name = "HOST:PORT")]
     pub(crate) listen: Vec<String>,
     /// The address that clients connect to, if it differs from --listen; one for each --listen, in their
@@ -197,6 +198,13 @@ pub struct DriveOptions {
     /// Do not measure a disk whose cost is not known when the drive starts
     #[arg(long)]
     pub(crate) no_calibration: bool,
+    /// Do not listen for datagrams (UDP) at the ports that it listens at for TCP
+    #[arg(long)]
+    pub(crate) no_udp: bool,
+    /// Policy of what the drive sends by datagrams, for measurements: cubic, credit, selective-repeat,
+    /// go-back-n, window-N, stop-and-wait [default: cubic]
+    #[arg(long, value_name = "NAME", conflicts_with = "no_udp")]
+    pub(crate) udp_policy: Option<Policy>,
 }
 
 /// A rail's rate, in bytes a second.
@@ -249,6 +257,16 @@ impl DriveOptions {
         DriveOptions { no_calibration: true, ..self }
     }
 
+    /// The same with this policy of what is sent by datagrams.
+    pub fn sending_by(self, policy: Policy) -> DriveOptions {
+        DriveOptions { udp_policy: Some(policy), no_udp: false, ..self }
+    }
+
+    /// The policy of what the drive sends by datagrams; `None`: it does not listen for them.
+    pub(crate) fn udp(self) -> Option<Policy> {
+        (!self.no_udp).then(|| self.udp_policy.unwrap_or(Policy::Cubic))
+    }
+
     /// Returns the choice in the drive's own type.
     pub(crate) fn sending(self) -> Sending {
         match self.send {
@@ -274,7 +292,9 @@ impl DriveOptions {
         let ahead = self.read_ahead.map(|bytes| format!("--read-ahead={bytes}"));
         let rail = self.rail.map(|bytes| format!("--rail={bytes}B/s"));
         let still = self.no_calibration.then(|| "--no-calibration".to_owned());
-        send.into_iter().chain(model).chain(ahead).chain(rail).chain(still).collect()
+        let deaf = self.no_udp.then(|| "--no-udp".to_owned());
+        let policy = self.udp_policy.map(|policy| format!("--udp-policy={policy}"));
+        [send, model, ahead, rail, still, deaf, policy].into_iter().flatten().collect()
     }
 }
 

@@ -106,6 +106,9 @@ fn detach(mount: &args::Mount, cluster: Option<&Path>) -> io::Result<i32> {
     for key in connect::told_keys() {
         command.arg("--volume-key").arg(key);
     }
+    if let Some(transport) = connect::told_transport() {
+        command.arg("--transport").arg(transport.to_string());
+    }
     // What a file says is in these arguments already.
     command.args(["mount", "--detached", "--no-config"]);
     for (is_set, flag) in [

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::args::DriveOptions;
-use crate::connect::{connect, status_soon};
+use crate::connect::{connect, status_soon, told_transport};
 use crate::machine::cluster_dir::{ClusterDir, ClusterFile};
 use crate::machine::local::{ANY_PORT, DriveStart, MANAGER, Mode, Server};
 use crate::operate::volume;
@@ -109,6 +109,9 @@ pub async fn bring_up(
         manager: manager.record.address.clone(),
         token: token.trim().to_owned(),
         drives: names,
+        transport: told_transport()
+            .map(|told| told.to_string())
+            .or_else(|| before.as_ref().and_then(|before| before.transport.clone())),
         volume_keys: before.as_ref().map(|before| before.volume_keys.clone()).unwrap_or_default(),
     };
     dir.write(&cluster)?;
@@ -315,6 +318,7 @@ mod tests {
             manager: String::new(),
             token: String::new(),
             drives,
+            transport: None,
             volume_keys: Default::default(),
         };
         assert_eq!(drive_names(Some(&before), None, none).len(), 2);

@@ -225,6 +225,7 @@ mod tests {
             manager: "127.0.0.1:1".into(),
             token: "t".into(),
             drives: vec!["drive-1".into()],
+            transport: None,
             volume_keys: Default::default(),
         };
         dir.write(&cluster).expect("written");
@@ -242,6 +243,7 @@ mod tests {
             manager: "127.0.0.1:1".into(),
             token: "t".into(),
             drives: Vec::new(),
+            transport: None,
             volume_keys: Default::default(),
         })
         .expect("written");

@@ -123,11 +123,12 @@ async fn serve_manager(
 /// The content of the file by which admins find the manager. Places of volumes' keys that it names stay.
 fn cluster_file(dir: &Path, manager: String, token: String) -> ClusterFile {
     let before = ClusterFile::read(dir).unwrap_or_else(|error| {
-        tracing::warn!(%error, "the directory's {CLUSTER_FILE} is replaced, with what it said of keys of volumes");
+        tracing::warn!(%error, "the directory's {CLUSTER_FILE} is replaced, with what it said of keys and transport");
         None
     });
-    let volume_keys = before.map(|before| before.volume_keys).unwrap_or_default();
-    ClusterFile { manager, token, drives: Vec::new(), volume_keys }
+    let (transport, volume_keys) =
+        before.map(|before| (before.transport, before.volume_keys)).unwrap_or_default();
+    ClusterFile { manager, token, drives: Vec::new(), transport, volume_keys }
 }
 
 /// Says whether a manager can be served so.
@@ -184,6 +185,7 @@ pub(crate) async fn drive(serve: DriveServe, told: &Told) -> Result<(), Failure>
     config.settings.read_ahead_bytes = serve.options.read_ahead.unwrap_or(braid_drive::READ_AHEAD_BYTES);
     config.settings.disk_model = serve.options.device();
     config.settings.calibrate = !serve.options.no_calibration;
+    config.settings.udp = serve.options.udp();
     config.settings.engine = Some(crate::engine::engine());
     config.settings.rail_bytes_per_second = serve.options.rail.unwrap_or_default();
     let (ready, is_ready) = oneshot::channel();

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use braid_client::{RailSeen, Reached};
+use braid_client::{Datagrams, RailSeen, Reached, Transport};
 use serde::Serialize;
 
 use crate::connect::{self, status_soon};
 use crate::files::stat::show_state;
+use crate::operate::transport;
 use crate::output::exit::Failure;
 use crate::output::report::{Report, table};
 
@@ -29,18 +30,34 @@ struct RailFacts {
     hello_us: Option<u64>,
     /// Reason for which it is not reached; null if it is.
     why: Option<String>,
+    /// The way that data goes there: "tcp", "udp", or null if no session comes about.
+    transport: Option<&'static str>,
+    /// Reason for which datagrams do not come through; null if they do, or were not tried.
+    no_datagrams: Option<String>,
 }
 
-impl From<RailSeen> for RailFacts {
-    fn from(seen: RailSeen) -> RailFacts {
-        let RailSeen { address, reached } = seen;
-        match reached {
-            Reached::In(took) => {
-                let hello_us = u64::try_from(took.as_micros()).ok();
-                RailFacts { address, reachable: true, hello_us, why: None }
-            }
-            Reached::Not(why) => RailFacts { address, reachable: false, hello_us: None, why: Some(why) },
+fn facts(asked: Transport, seen: RailSeen) -> RailFacts {
+    let RailSeen { address, reached, datagrams } = seen;
+    let transport = transport::way(asked, &datagrams);
+    let no_datagrams = if let Datagrams::Not(why) = datagrams { Some(why) } else { None };
+    match reached {
+        Reached::In(took) => {
+            let hello_us = u64::try_from(took.as_micros()).ok();
+            RailFacts { address, reachable: true, hello_us, why: None, transport, no_datagrams }
         }
+        Reached::Not(why) => {
+            let why = Some(why);
+            RailFacts { address, reachable: false, hello_us: None, why, transport, no_datagrams }
+        }
+    }
+}
+
+/// The words on the transport of a rail.
+fn words(rail: &RailFacts) -> String {
+    let way = if rail.reachable || rail.transport == Some("udp") { rail.transport } else { None };
+    match &rail.no_datagrams {
+        Some(why) => format!("{} ({why})", way.unwrap_or("none")),
+        None => way.unwrap_or_default().to_owned(),
     }
 }
 
@@ -49,17 +66,18 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
     let client = connect::cluster(cluster).await?;
     let rows = status_soon(&client).await?.drives;
     let seen = client.see_rails(&rows).await;
-    let facts: Vec<DriveFacts> = rows
+    let asked = client.config().transport;
+    let drives: Vec<DriveFacts> = rows
         .iter()
         .zip(seen)
         .map(|(row, seen)| DriveFacts {
             name: row.name.clone(),
             id: row.drive.to_string(),
             state: show_state(row.state),
-            rails: seen.into_iter().map(RailFacts::from).collect(),
+            rails: seen.into_iter().map(|seen| facts(asked, seen)).collect(),
         })
         .collect();
-    report.facts(&facts, |facts| {
+    report.facts(&drives, |facts| {
         let lines = facts.iter().flat_map(|drive| {
             drive.rails.iter().map(|rail| {
                 let hello =
@@ -70,9 +88,10 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
                     rail.address.clone(),
                     rail.why.clone().unwrap_or_else(|| "reached".to_owned()),
                     hello,
+                    words(rail),
                 ]
             })
         });
-        table(&["drive", "state", "rail", "from here", "hello in"], &[4], lines)
+        table(&["drive", "state", "rail", "from here", "hello in", "transport"], &[4], lines)
     })
 }

@@ -12,7 +12,7 @@ use crate::connect::{self, status_soon};
 use crate::files::stat::show_state;
 use crate::operate::health::{self, Risk};
 use crate::operate::scrub::{StateFacts, state_facts};
-use crate::operate::{heal, rebalance};
+use crate::operate::{heal, rebalance, transport};
 use crate::output::duration;
 use crate::output::exit::{Exit, Failure};
 use crate::output::report::{Report, count, table};
@@ -25,6 +25,7 @@ struct StatusFacts {
     manager: ManagerFacts,
     #[serde(flatten)]
     managers: managers::Facts,
+    transport: transport::Facts,
     volumes: u64,
     files: u64,
     /// Number of removed files whose components are not freed everywhere yet.
@@ -195,7 +196,7 @@ impl From<&Latency> for LatencyFacts {
 
 /// Runs `braid status`.
 pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
-    let client = connect::cluster(cluster).await?;
+    let (client, asked_by) = connect::cluster_and_transport(cluster).await?;
     let status = status_soon(&client).await?;
     let manager = ManagerFacts {
         address: client.config().managers.leading(),
@@ -214,6 +215,7 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
         cluster: status.cluster.to_string(),
         manager,
         managers: managers::facts(&status),
+        transport: transport::facts(&client, asked_by, &status.drives).await,
         volumes: status.volumes,
         files: status.files,
         removing: status.removing,
@@ -243,7 +245,7 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
             }
         };
         format!(
-            "cluster {}\nmanager at {}, process {}, up {} s\n{}, {}{removing}{past}\n{}{}{}{}{}\n{}{}",
+            "cluster {}\nmanager at {}, process {}, up {} s\n{}, {}{removing}{past}\n{}{}{}{}{}{}\n{}{}",
             facts.cluster,
             manager.address,
             manager.pid,
@@ -251,6 +253,7 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
             count(facts.volumes, "volume"),
             count(facts.files, "file"),
             facts.names.line(),
+            transport::line(&facts.transport),
             health::show(&facts.risks, &facts.notice),
             heal::lines(&facts.healing),
             drained_lines(&facts.drives) + &paused_lines(&facts.drives),

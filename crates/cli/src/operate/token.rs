@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use braid_client::{Client, TokenSpec};
+use braid_client::{Client, TokenSpec, Transport};
 use braid_wire::control::{TokenRow, TokenState, TokenUser};
 use braid_wire::token::{Token, TokenRole};
 use serde::Serialize;
@@ -146,10 +146,12 @@ fn content(client: &Client, token: &Token) -> Result<String, Failure> {
         return Ok(format!("{token}\n"));
     }
     let manager = client.config().managers.to_string();
+    let transport = client.config().transport;
     let cluster = ClusterFile {
         manager,
         token: token.to_string(),
         drives: Vec::new(),
+        transport: (transport != Transport::Tcp).then(|| transport.to_string()),
         volume_keys: Default::default(),
     };
     toml::to_string(&cluster).map_err(io::Error::other).doing(|| "write the token's file".to_owned())

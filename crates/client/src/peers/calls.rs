@@ -15,7 +15,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use braid_layout::DriveId;
-use braid_transport::{DriveSession, Limits, TransportError};
+use braid_transport::{Limits, TransportError};
+use braid_wire::control::Grant;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
@@ -41,6 +42,7 @@ impl Drives {
         &self,
         drive: DriveId,
         address: &str,
+        grant: Option<&Grant>,
         progress: &AtomicU64,
         work: impl Future<Output = Result<T, TransportError>>,
     ) -> Result<T, TransportError> {
@@ -56,7 +58,7 @@ impl Drives {
                 match self.answered_call(drive, address) {
                     Some(answered) if answered.elapsed() < SILENCE => since = answered,
                     _ => {
-                        let is_alive = self.call_again(drive, address).await;
+                        let is_alive = self.call_again(drive, address, grant).await;
                         if !is_alive && progress.load(Ordering::Relaxed) == before {
                             return;
                         }
@@ -79,7 +81,7 @@ impl Drives {
     }
 
     /// Calls the drive on a rail, or waits for the call that is under way. Returns false if the rail is dead.
-    async fn call_again(&self, drive: DriveId, address: &str) -> bool {
+    async fn call_again(&self, drive: DriveId, address: &str, grant: Option<&Grant>) -> bool {
         let join = |calls: &mut Calls| {
             calls.present.upgrade().filter(|call| !call.initialized()).unwrap_or_else(|| {
                 let call = Arc::default();
@@ -92,7 +94,7 @@ impl Drives {
         let is_alive = call.get_or_init(async || {
             let began = Instant::now();
             let limits = Limits { connect: self.limits.connect.min(CONNECT), ..self.limits };
-            let called = DriveSession::connect(address, drive, self.home(), &limits).await;
+            let called = self.ways.connect(address, self.call(drive, &limits, grant)).await;
             let is_alive = called.as_ref().map_or_else(is_of_living, |_| true);
             let error = called.err();
             tracing::debug!(drive = %drive.short(), address, is_alive, ?error, "a silent rail was called");
@@ -160,8 +162,9 @@ mod tests {
             }
         };
         let progress = AtomicU64::new(0);
-        let wait =
-            |_| drives.unless_silent(DRIVE, &address, &progress, std::future::pending::<Result<(), _>>());
+        let wait = |_| {
+            drives.unless_silent(DRIVE, &address, None, &progress, std::future::pending::<Result<(), _>>())
+        };
         let all = concurrent::all((0..WAITING).map(wait));
         let ends = tokio::select! {
             ends = all => ends,
@@ -189,7 +192,7 @@ mod tests {
         };
         let progress = AtomicU64::new(0);
         tokio::select! {
-            end = drives.unless_silent(DRIVE, &address, &progress, answer) => end.expect("it is alive"),
+            end = drives.unless_silent(DRIVE, &address, None, &progress, answer) => end.expect("it is alive"),
             () = calls => unreachable!("it goes on"),
         }
     }

@@ -96,6 +96,8 @@ impl<'a> Flights<'a> {
     pub(crate) fn begin(caller: Option<Caller<'a>>, session: &mut DriveSession) -> Flights<'a> {
         let of = caller.and_then(|caller| {
             let credit = session.credit(&caller.credits.links)?;
+            // A sender that is told before the first answer never has more on its way.
+            session.tell_window(credit.window());
             Some(Of { caller, credit, drive: session.drive(), rail: session.rail() })
         });
         Flights { of }

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_layout::DriveId;
-use braid_transport::{DriveSession, Limits, TransportError};
+use braid_transport::ways::{self, Call};
+use braid_transport::{DriveSession, Limits, Transport, TransportError};
 use braid_wire::Addresses;
 use braid_wire::addresses::RAILS_MAX;
-use braid_wire::control::DriveRow;
+use braid_wire::control::{DriveRow, Grant};
 use tokio::time::Instant;
 
 use crate::concurrent;
@@ -61,6 +62,19 @@ pub struct RailSeen {
     pub address: String,
     /// The outcome of the call.
     pub reached: Reached,
+    /// The outcome of a call by datagrams.
+    pub datagrams: Datagrams,
+}
+
+/// The outcome of a call by datagrams, which asks for no connection.
+#[derive(Debug, Clone)]
+pub enum Datagrams {
+    /// They are not to be used.
+    NotAsked,
+    /// They were answered within this time: about two round trips.
+    In(Duration),
+    /// They were not, for this reason.
+    Not(String),
 }
 
 /// The outcome of a call to a drive on one of its rails.
@@ -111,14 +125,16 @@ impl Drives {
         drive: DriveId,
         addresses: &Addresses,
         together: Option<u64>,
+        grant: Option<&Grant>,
     ) -> Result<Vec<Load>, TransportError> {
-        self.try_lost_rails(drive, addresses);
+        self.try_lost_rails(drive, addresses, grant);
         let loads = self.rails_up(drive, addresses, together);
         if !loads.is_empty() {
             return Ok(loads);
         }
         let began = Instant::now();
-        let mut session = DriveSession::connect_first(addresses, drive, self.home(), &self.limits).await?;
+        let call = self.call(drive, &self.limits, grant);
+        let mut session = self.ways.connect_first(addresses, call).await?;
         session.count_sent(Arc::clone(&self.counts.sent));
         {
             let mut entries = self.entries.lock().expect("no holder panics");
@@ -157,7 +173,7 @@ impl Drives {
     }
 
     /// Tries the lost rails whose pauses are over, each in a task of its own.
-    pub(crate) fn try_lost_rails(&self, drive: DriveId, addresses: &Addresses) {
+    pub(crate) fn try_lost_rails(&self, drive: DriveId, addresses: &Addresses, grant: Option<&Grant>) {
         if addresses.count() <= 1 {
             return;
         }
@@ -171,11 +187,14 @@ impl Drives {
             let entries = Arc::clone(&self.entries);
             let home = self.home();
             let limits = self.limits;
+            let grant = grant.cloned();
+            let ways = Arc::clone(&self.ways);
             let origin = self.began;
             let sent = Arc::clone(&self.counts.sent);
             tokio::spawn(async move {
                 let began = Instant::now();
-                let tried = DriveSession::connect(&address, drive, home, &limits).await;
+                let call = Call { expect: drive, home, limits: &limits, grant: grant.as_ref() };
+                let tried = ways.connect(&address, call).await;
                 let mut entries = entries.lock().expect("no holder panics");
                 let Some(entry) = entries.get_mut(&drive) else { return };
                 match tried {
@@ -217,11 +236,30 @@ impl Drives {
                     Ok(_) => Reached::In(began.elapsed()),
                     Err(error) => Reached::Not(error.to_string()),
                 };
-                RailSeen { address, reached }
+                let datagrams = self.datagrams_at(&address).await;
+                RailSeen { address, reached, datagrams }
             });
             concurrent::all(calls.collect::<Vec<_>>())
         };
         concurrent::all(drives.iter().map(see).collect::<Vec<_>>()).await
+    }
+
+    /// Looks whether datagrams come through to these addresses, all at once.
+    pub(crate) async fn see_datagrams(&self, addresses: Vec<String>) -> Vec<Datagrams> {
+        let see = |address: String| async move { self.datagrams_at(&address).await };
+        concurrent::all(addresses.into_iter().map(see).collect::<Vec<_>>()).await
+    }
+
+    /// Whether datagrams come through to this address, if they are to be used.
+    async fn datagrams_at(&self, address: &str) -> Datagrams {
+        if self.ways.transport() == Transport::Tcp {
+            return Datagrams::NotAsked;
+        }
+        let limits = Limits { connect: self.limits.connect.min(CONNECT), ..self.limits };
+        match ways::probe(address, &limits).await {
+            Ok(took) => Datagrams::In(took),
+            Err(why) => Datagrams::Not(why),
+        }
     }
 
     /// The rails that were used so far.
@@ -304,7 +342,7 @@ mod tests {
     async fn an_only_rail_takes_all_and_tells_at_the_end() {
         let drives = Drives::new(ClusterId(1), Limits::default(), 4, Duration::ZERO);
         let drive = DriveId(7);
-        let mut loads = drives.rails_for(drive, &"127.0.0.1:1".into(), None).await.expect("it is up");
+        let mut loads = drives.rails_for(drive, &"127.0.0.1:1".into(), None, None).await.expect("it is up");
         let mut load = loads.pop().expect("there is one");
         // Nothing else is asked: the tables are locked all the while.
         let entries = drives.entries.lock().expect("no holder panics");

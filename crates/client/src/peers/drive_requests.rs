@@ -172,9 +172,13 @@ impl Asked<'_> {
                 return None;
             }
             let all = waiting.iter().map(|(_, item)| length(item)).sum();
-            let loads = drives.rails_for(self.drive, self.addresses, deals.to_one.then_some(all)).await;
+            let together = deals.to_one.then_some(all);
+            let loads = drives.rails_for(self.drive, self.addresses, together, Some(self.grant)).await;
             let loads = match loads {
                 Ok(loads) => loads,
+                Err(TransportError::Refusal(refusal)) if refusal.reason == Reason::StaleKey => {
+                    return Some(Failure::Refused { refusal, proven: false });
+                }
                 Err(error) => {
                     why = error.to_string();
                     break;
@@ -204,6 +208,9 @@ impl Asked<'_> {
                         if is_alone {
                             final_failure = Some(Failure::Idle);
                         }
+                    }
+                    End::Broken(TransportError::Refusal(refusal)) if refusal.reason == Reason::StaleKey => {
+                        final_failure = Some(Failure::Refused { refusal, proven: false });
                     }
                     End::Broken(error) if is_late_method(self.is_method, &error) => {
                         final_failure = Some(Failure::Lost(error.to_string()));
@@ -241,7 +248,7 @@ impl Asked<'_> {
             return (Ended { answered, left: Vec::new(), end: End::Whole }, address);
         };
         let limits = self.drives.limits_of_rail(self.addresses);
-        let mut lent = match self.drives.session(self.drive, &address, &limits).await {
+        let mut lent = match self.drives.session(self.drive, &address, &limits, self.grant).await {
             Ok(lent) => lent,
             Err(error) => return (Ended { answered, left: vec![first], end: End::Broken(error) }, address),
         };
@@ -249,7 +256,8 @@ impl Asked<'_> {
         let progress = AtomicU64::new(0);
         let sending = self.send_and_receive(&mut lent, first, &flight, &mut answered, &progress);
         let ended = if self.addresses.count() > 1 {
-            self.drives.unless_silent(self.drive, &address, &progress, sending).await
+            let grant = Some(self.grant);
+            self.drives.unless_silent(self.drive, &address, grant, &progress, sending).await
         } else {
             sending.await
         };

@@ -23,9 +23,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use braid_layout::DriveId;
-use braid_transport::{DriveSession, Home, KnownCluster, Limits, SharedSession, TransportError};
+use braid_transport::ways::Call;
+use braid_transport::{
+    DriveSession, Home, KnownCluster, Limits, SharedSession, Transport, TransportError, Ways,
+};
 use braid_wire::Addresses;
 use braid_wire::addresses::RAILS_MAX;
+use braid_wire::control::Grant;
 use braid_wire::token::Pin;
 
 use crate::peers::calls::Calls;
@@ -39,6 +43,8 @@ pub(crate) struct Drives {
     /// The pin of the cluster's CA; `None`: no session is in TLS.
     pin: Option<Pin>,
     pub(super) limits: Limits,
+    /// The ways of sessions.
+    pub(super) ways: Arc<Ways>,
     idle_max: usize,
     avoid: Duration,
     pub(super) counts: Counts,
@@ -219,6 +225,7 @@ impl Drives {
             cluster: cluster.into(),
             pin: None,
             limits,
+            ways: Arc::default(),
             idle_max,
             avoid,
             counts: Counts::default(),
@@ -232,12 +239,24 @@ impl Drives {
 
     /// The same settings, and no connection.
     fn anew(&self) -> Drives {
-        Drives::new(self.cluster.clone(), self.limits, self.idle_max, self.avoid).with_pin(self.pin)
+        let ways = Arc::clone(&self.ways);
+        let drives = Drives::new(self.cluster.clone(), self.limits, self.idle_max, self.avoid);
+        Drives { ways, ..drives.with_pin(self.pin) }
     }
 
     /// The same, with sessions in TLS to addresses that ask for it, with drives of the CA of this pin.
     pub(crate) fn with_pin(self, pin: Option<Pin>) -> Drives {
         Drives { pin, ..self }
+    }
+
+    /// The same, with sessions that go this way.
+    pub(crate) fn by(self, transport: Transport) -> Drives {
+        Drives { ways: Arc::new(Ways::new(transport)), ..self }
+    }
+
+    /// A call of a drive, with a capability of it if there is one.
+    pub(super) fn call<'a>(&self, drive: DriveId, limits: &'a Limits, grant: Option<&'a Grant>) -> Call<'a> {
+        Call { expect: drive, home: self.home(), limits, grant }
     }
 
     /// The cluster whose drives these are.
@@ -265,12 +284,13 @@ impl Drives {
         drive: DriveId,
         address: &str,
         limits: &Limits,
+        grant: &Grant,
     ) -> Result<Lent, TransportError> {
         let address = address.to_owned();
         if let Some(session) = self.take_idle(drive, &address) {
             return Ok(Lent { session, reused: true, drive, address });
         }
-        let mut session = DriveSession::connect(&address, drive, self.home(), limits).await?;
+        let mut session = self.ways.connect(&address, self.call(drive, limits, Some(grant))).await?;
         session.count_sent(Arc::clone(&self.counts.sent));
         Ok(Lent { session, reused: false, drive, address })
     }
@@ -410,12 +430,14 @@ impl Drives {
         self.tries_aside
     }
 
-    /// Connects to the drive in a task of its own. Its hello removes the note.
+    /// Connects to the drive in a task of its own, over TCP, as it has no capability. Its hello removes the
+    /// note.
     fn try_aside(&self, drive: DriveId, addresses: Addresses) {
         let home = self.home();
         let limits = self.limits;
         let sent = Arc::clone(&self.counts.sent);
         let entries = Arc::clone(&self.entries);
+        let is_kept = self.ways.transport() == Transport::Tcp;
         tokio::spawn(async move {
             match DriveSession::connect_first(&addresses, drive, home, &limits).await {
                 Ok(mut session) => {
@@ -424,7 +446,9 @@ impl Drives {
                     let entry = entry_at(&mut entries, drive, &addresses);
                     entry.forget_sessions(entry.among(&addresses));
                     entry.note = None;
-                    entry.keep(session, Duration::ZERO);
+                    if is_kept {
+                        entry.keep(session, Duration::ZERO);
+                    }
                 }
                 Err(error) => tracing::debug!(drive = %drive.short(), %error, "a drive is still avoided"),
             }

@@ -52,7 +52,7 @@ pub(crate) async fn small_requests<'b>(
             Ok(Some(asking)) => Ok(asking),
             Err(error) => Err(error),
         };
-        outcomes.push(land(drives, to, &shared, sent, item, spans.nth(index)).await);
+        outcomes.push(land(drives, to, &shared, grant, sent, item, spans.nth(index)).await);
     }
     Ok(outcomes)
 }
@@ -83,7 +83,7 @@ pub(crate) async fn ask(
     let requests = std::iter::once(&mut item.request);
     let spans = Spans::of(drives.recorder.as_ref(), drive, requests);
     let sent = send(drives, &shared, grant, item, spans.nth(0)).transpose()?;
-    Some(land(drives, (drive, addresses), &shared, sent, item, spans.nth(0)).await)
+    Some(land(drives, (drive, addresses), &shared, grant, sent, item, spans.nth(0)).await)
 }
 
 /// Sends a request, without waiting for its answer; `None` if the session takes no more now.
@@ -112,6 +112,7 @@ async fn land(
     drives: &Drives,
     to: (DriveId, &Addresses),
     shared: &Arc<SharedSession>,
+    grant: &Grant,
     sent: Result<Asking, TransportError>,
     item: &mut Item<'_>,
     span: SpanOf<'_>,
@@ -119,7 +120,7 @@ async fn land(
     let (drive, addresses) = to;
     let rail = if addresses.count() > 1 { drives.rail_of_shared(drive, shared) } else { None };
     let answered = match sent {
-        Ok(asking) => match answer(drives, drive, rail.as_deref(), asking).await {
+        Ok(asking) => match answer(drives, drive, rail.as_deref(), grant, asking).await {
             Ok(answer) => {
                 span.at(|span, now| span.answered_us = now);
                 land_small(answer, first_byte(&item.request), item.into, span).await
@@ -156,10 +157,11 @@ async fn answer(
     drives: &Drives,
     drive: DriveId,
     rail: Option<&str>,
+    grant: &Grant,
     asking: Asking,
 ) -> Result<SmallAnswer, TransportError> {
     match rail {
-        Some(address) => drives.unless_silent(drive, address, &AtomicU64::new(0), asking).await,
+        Some(address) => drives.unless_silent(drive, address, Some(grant), &AtomicU64::new(0), asking).await,
         None => asking.await,
     }
 }

@@ -10,6 +10,8 @@ use braid_client::Config;
 use braid_client::Engine;
 use braid_client::HealTally;
 use braid_client::Name;
+use braid_client::Transport;
+use braid_client::cluster::TRANSPORT_VARIABLE;
 use braid_layout::{DriveId, FileId, Scheme, Shape};
 use braid_manager::{EtcdConfig, Ready};
 use braid_store::disk::modelled::Device;
@@ -204,6 +206,7 @@ impl Cluster {
         config.limits.connect = Duration::from_millis(500);
         config.patience = Duration::from_secs(20);
         config.engine = ENGINE.get().cloned();
+        config.transport = transport();
         config
     }
 
@@ -360,6 +363,12 @@ impl Cluster {
         self.manager = Some(node);
         self.ready = ready;
     }
+}
+
+/// The transport that the tester asks for (`make udp`).
+pub(crate) fn transport() -> Transport {
+    let told = std::env::var(TRANSPORT_VARIABLE).ok();
+    told.map_or(Transport::Tcp, |text| text.parse().expect("a transport"))
 }
 
 async fn manager(dir: PathBuf, listen: &str, etcd: Option<EtcdConfig>, times: Times) -> (Node, Ready) {

@@ -27,9 +27,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use braid_layout::Generation;
-use braid_transport::{Receiver, Secured, Stream, TransportError, challenge};
+use braid_transport::{Receiver, Secured, Stream, TransportError, challenge, paced};
 use braid_wire::authorise::{Denied, Verified, authorise_in};
-use braid_wire::capability::Binding;
+use braid_wire::capability::{Binding, DataDirection};
 use braid_wire::data::{HELLO, Hello, PeerRole};
 use braid_wire::frame::{FrameHeader, WIRE_VERSION, WIRE_VERSION_OLDEST};
 use braid_wire::seal::split;
@@ -212,6 +212,9 @@ impl RequestReader {
         let arrival = core.arrival();
         let judged =
             core.with_scene(self.binding, arrival.now_ms, |scene| authorise_in(session, scene, header, body));
+        if let Ok(verified) = &judged {
+            self.receiver.pace(paced(&verified.capability, DataDirection::Read));
+        }
         let placed = self.place(&core, body);
         if let (Ok(verified), Ok(())) = (&judged, &placed)
             && !self.answers.handed.load(Ordering::Acquire)

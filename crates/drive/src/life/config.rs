@@ -7,7 +7,7 @@ use std::time::Duration;
 use braid_methods::Engine;
 use braid_store::Options;
 use braid_store::disk::modelled::Device;
-use braid_transport::{Limits, Managers};
+use braid_transport::{Limits, Managers, Policy};
 use braid_wire::addresses::{BadAddresses, RAILS_MAX};
 use braid_wire::token::Token;
 
@@ -100,6 +100,8 @@ pub struct Settings {
     pub calibrate: bool,
     /// Bytes a second of the drive's rail, for those who promise rates; 0 (the default): not known.
     pub rail_bytes_per_second: u64,
+    /// Policy of what the drive sends by datagrams; `None`: it does not listen for them. Default: cubic.
+    pub udp: Option<Policy>,
     /// The engine that runs modules of users; `None` (the default): the drive runs none.
     pub engine: Option<Arc<dyn Engine>>,
     /// The clock that leases are counted on.
@@ -129,6 +131,7 @@ impl Default for Settings {
             disk_model: None,
             calibrate: false,
             rail_bytes_per_second: 0,
+            udp: Some(Policy::Cubic),
             engine: None,
             clock: Clock::Boottime,
             #[cfg(feature = "simulated")]

@@ -8,7 +8,9 @@ use std::time::Duration;
 use braid_layout::DriveId;
 use braid_schedule::{DeviceCost, RailRate};
 use braid_store::Store;
-use braid_transport::{Capacity, Credentials, LinkBounds, Listener, Managers, host, raise_descriptors};
+use braid_transport::{
+    Capacity, Credentials, LinkBounds, Listener, Managers, host, raise_descriptors, session_config,
+};
 use braid_wire::Addresses;
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
@@ -16,6 +18,7 @@ use tracing::{info, warn};
 
 use crate::calibration::Calibration;
 use crate::connections::connection;
+use crate::connections::datagrams;
 use crate::connections::room::PeerSlots;
 use crate::connections::sending::MEASURED_EVERY;
 use crate::core::Core;
@@ -80,7 +83,7 @@ pub async fn run(
             Ok(Err(_)) | Err(_) => Ok(()),
         };
     };
-    let Prepared { directory, mut identity, managers, listener, room, gate, store, about } = prepared?;
+    let Prepared { directory, mut identity, managers, mut listener, room, gate, store, about } = prepared?;
     let _closing = CloseOnDrop(Arc::clone(&gate));
     let capacity = store.stat().map(|stat| stat.capacity).unwrap_or_default();
     let joining = join::join(&directory, &mut identity, &managers, &config, &about, capacity);
@@ -105,11 +108,19 @@ pub async fn run(
         }
     };
     let listens: Vec<SocketAddr> = listener.local_addresses().collect();
+    if let Some(policy) = core.settings.udp
+        && let Err(error) = listener.serve_datagrams(&session_config(policy), &datagrams::secret_of(&core))
+    {
+        // The reason why it does not start matters more than an error here.
+        let _ = close_store(store, &config).await;
+        return Err(error.into());
+    }
     let (close, closing) = watch::channel(false);
     // The drive serves even if nobody waits for this.
     let _ = ready.send(is_ready(&identity, &managers, &listens, &core));
     let address = shown(&listens);
-    info!(drive = %identity.name, id = %identity.drive, address, "listening");
+    let udp = listener.has_datagrams();
+    info!(drive = %identity.name, id = %identity.drive, address, udp, "listening");
     let verifying = verify(&core, &directory, &closing);
     let mut keeping_time = JoinSet::new();
     keeping_time.spawn(Arc::clone(&core.gate).keep_time());
@@ -377,7 +388,10 @@ async fn prepare(config: &Config, begun: Begun) -> Result<Prepared, DriveError> 
         unsent_bytes: rate.piece_bytes(),
     });
     let capacity = Capacity { link, ..room.capacity() };
-    let listener = Listener::bind_all(&config.listen, settings.limits, capacity).await?;
+    let listener = match settings.udp {
+        Some(_) => Listener::bind_both(&config.listen, settings.limits, capacity).await?,
+        None => Listener::bind_all(&config.listen, settings.limits, capacity).await?,
+    };
     let directory = Arc::new(directory);
     let opening = identity.clone();
     let gate = Gate::new(DeviceCost::FREE, settings.reads_max.max(1));

@@ -163,6 +163,7 @@ impl Cluster {
             manager: managers.unwrap_or(&manager.record.address).to_owned(),
             token: token.trim().to_owned(),
             drives: drive_names(None, Some(drives), |_| false),
+            transport: None,
             volume_keys: Default::default(),
         };
         dir.write(&file)?;

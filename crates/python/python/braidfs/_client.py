@@ -43,11 +43,15 @@ class Client:
         *,
         connect: bool = True,
         volume_keys: Optional[Mapping[str, str]] = None,
+        transport: Optional[str] = None,
     ):
         """``connect=False`` leaves that to the first call. ``volume_keys`` has the key files of encrypted
-        volumes by their names; ``command:`` and a command asks a key server."""
+        volumes by their names; ``command:`` and a command asks a key server. ``transport`` is ``"tcp"``,
+        ``"udp"`` or ``"auto"``: how data goes to and from drives."""
         self._volume_keys = dict(volume_keys or {})
-        self._native = _native.Client(None if cluster is None else os.fspath(cluster), self._volume_keys)
+        self._transport = transport
+        place = None if cluster is None else os.fspath(cluster)
+        self._native = _native.Client(place, self._volume_keys, transport)
         if connect:
             self._native.connect(None)
         _living.add(self)
@@ -346,11 +350,13 @@ class Client:
         return f"braidfs.Client({self.cluster!r})"
 
     def __reduce__(self) -> Any:
-        return (_reconnect, (self.cluster, self._volume_keys))
+        return (_reconnect, (self.cluster, self._volume_keys, self._transport))
 
 
-def _reconnect(cluster: str, volume_keys: Optional[Mapping[str, str]] = None) -> Client:
-    return Client(cluster, connect=False, volume_keys=volume_keys)
+def _reconnect(
+    cluster: str, volume_keys: Optional[Mapping[str, str]] = None, transport: Optional[str] = None
+) -> Client:
+    return Client(cluster, connect=False, volume_keys=volume_keys, transport=transport)
 
 
 @atexit.register

@@ -180,8 +180,10 @@ class AsyncClient:
         cluster: Union[str, "os.PathLike[str]", None] = None,
         *,
         volume_keys: Optional[Mapping[str, str]] = None,
+        transport: Optional[str] = None,
     ):
-        self._native = _native.Client(None if cluster is None else os.fspath(cluster), dict(volume_keys or {}))
+        place = None if cluster is None else os.fspath(cluster)
+        self._native = _native.Client(place, dict(volume_keys or {}), transport)
 
     @property
     def cluster(self) -> str:

@@ -31,7 +31,8 @@ __all__ = ["BraidFile", "BraidFileSystem"]
 
 
 class BraidFileSystem(WaitingFileSystem, AsyncFileSystem):
-    """The volumes of a cluster. ``cluster`` and ``volume_keys`` are those of :class:`braidfs.Client`."""
+    """The volumes of a cluster. ``cluster``, ``volume_keys`` and ``transport`` are those of
+    :class:`braidfs.Client`."""
 
     # The calls that wait are not those of the event loop's thread, but of the client: see `_waiting`.
     mirror_sync_methods = False
@@ -41,10 +42,12 @@ class BraidFileSystem(WaitingFileSystem, AsyncFileSystem):
         cluster: Optional[str] = None,
         auto_mkdir: bool = True,
         volume_keys: Optional[Dict[str, str]] = None,
+        transport: Optional[str] = None,
         **options: Any,
     ):
-        super().__init__(cluster=cluster, auto_mkdir=auto_mkdir, volume_keys=volume_keys, **options)
-        self.client = Client(cluster, connect=False, volume_keys=volume_keys)
+        own = {"auto_mkdir": auto_mkdir, "volume_keys": volume_keys, "transport": transport}
+        super().__init__(cluster=cluster, **own, **options)
+        self.client = Client(cluster, connect=False, volume_keys=volume_keys, transport=transport)
         self.auto_mkdir = auto_mkdir
 
     def scan(

@@ -31,6 +31,11 @@ impl DatagramRead {
         DatagramRead { held, left: Bytes::new() }
     }
 
+    /// The connection, to steer it.
+    pub(crate) fn held(&self) -> &Held {
+        &self.held
+    }
+
     /// Takes the next message; returns false at the end.
     fn poll_message(&mut self, context: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let mut inner = self.held.port.lock();
@@ -82,6 +87,11 @@ impl AsyncRead for DatagramRead {
 impl DatagramWrite {
     pub(crate) fn new(held: Arc<Held>) -> DatagramWrite {
         DatagramWrite(held)
+    }
+
+    /// The connection, to steer it.
+    pub(crate) fn held(&self) -> &Held {
+        &self.0
     }
 
     fn finish(&self) {

@@ -6,6 +6,7 @@ use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
 
 use quinn_udp::{RecvMeta, Transmit, UdpSockRef, UdpSocketState};
+use socket2::{Domain, Socket, Type};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
@@ -24,15 +25,26 @@ pub(crate) enum DatagramSocket {
 }
 
 impl DatagramSocket {
-    /// A socket at this address, which hears everybody.
-    pub(crate) fn bind(address: SocketAddr) -> io::Result<DatagramSocket> {
+    /// Sockets at one address, among which the system shares out the peers, by a hash of both sides' addresses
+    /// and ports: all datagrams of a peer come to one of them, as long as no socket joins or leaves. So a
+    /// machine with several processors serves several peers at a time. What comes before they are served
+    /// waits. A simulated host has one.
+    pub(crate) fn bind_shared(address: SocketAddr, count: usize) -> io::Result<Vec<DatagramSocket>> {
         #[cfg(feature = "simulated")]
         if let Some(host) = simulated::host() {
-            return Ok(DatagramSocket::Simulated(host.datagrams(address, None)?));
+            return Ok(vec![DatagramSocket::Simulated(host.datagrams(address, None)?)]);
         }
-        let socket = std::net::UdpSocket::bind(address)?;
-        socket.set_nonblocking(true)?;
-        DatagramSocket::of_system(UdpSocket::from_std(socket)?)
+        // Sockets that share an address let any process of this user join them: one alone says whether it is
+        // free.
+        drop(std::net::UdpSocket::bind(address)?);
+        let bind = |_| {
+            let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
+            socket.set_reuse_port(count > 1)?;
+            socket.bind(&address.into())?;
+            socket.set_nonblocking(true)?;
+            DatagramSocket::of_system(UdpSocket::from_std(socket.into())?)
+        };
+        (0..count.max(1)).map(bind).collect()
     }
 
     /// A socket that hears this peer alone, and also that nothing listens there.
