@@ -56,7 +56,7 @@ enum Purpose {
 }
 
 /// A try to connect.
-type Connecting<'a> = Pin<Box<dyn Future<Output = Result<DriveSession>> + Send + 'a>>;
+pub type Connecting<'a> = Pin<Box<dyn Future<Output = Result<DriveSession>> + Send + 'a>>;
 
 /// The unanswered requests, by number.
 type Unanswered = Arc<Mutex<HashMap<u64, (Purpose, Asked)>>>;

@@ -58,7 +58,7 @@ pub use credit::{Credit, Credits, Turn};
 pub use datagrams::{SecretOf, capability_secret, session_config};
 pub use descriptors::raise_descriptors;
 pub use drive_session::ways::{self, BadTransport, Transport, Way, Ways};
-pub use drive_session::{Answer, Answers, Asker, DriveSession, Home, NEXT_RAIL, paced};
+pub use drive_session::{Answer, Answers, Asker, Connecting, DriveSession, Home, NEXT_RAIL, paced};
 pub use error::{Mismatch, PinText, Result, TransportError};
 pub use hello::challenge;
 pub use limits::Limits;

@@ -51,4 +51,5 @@ mod sources;
 mod store;
 mod support;
 mod tokens;
+mod transports;
 mod trees;

@@ -3,6 +3,7 @@
 mod ahead;
 mod at_once;
 mod caught_up;
+mod datagrams;
 mod joining;
 mod keys;
 mod life;

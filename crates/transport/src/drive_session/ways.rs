@@ -155,8 +155,12 @@ impl Ways {
         self.transport
     }
 
-    /// Connects to a drive at `address`.
-    pub async fn connect(&self, address: &str, call: Call<'_>) -> Result<DriveSession> {
+    /// Connects to a drive at `address`. The future is boxed: callers' own would be too deep for the compiler.
+    pub fn connect<'a>(&'a self, address: &'a str, call: Call<'a>) -> Connecting<'a> {
+        Box::pin(self.find(address, call))
+    }
+
+    async fn find(&self, address: &str, call: Call<'_>) -> Result<DriveSession> {
         let grant = call.grant.filter(|_| !address.starts_with(IN_TLS));
         match (self.transport, grant) {
             (Transport::Tcp, _) | (_, None) => call.by_tcp(address).await,
@@ -169,8 +173,7 @@ impl Ways {
 
     /// Connects to the drive at the first of its addresses that answers, as [`DriveSession::connect_first`].
     pub async fn connect_first(&self, addresses: &Addresses, call: Call<'_>) -> Result<DriveSession> {
-        let connect = |address| -> Connecting<'_> { Box::pin(self.connect(address, call)) };
-        DriveSession::first(addresses, call.expect, connect).await
+        DriveSession::first(addresses, call.expect, |address| self.connect(address, call)).await
     }
 
     async fn try_both(
