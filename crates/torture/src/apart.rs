@@ -7,8 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::mounts::Mix;
-use crate::run::SeedOutcome;
+use crate::run::{SeedOutcome, Settings};
 
 /// Real time after which a run is given up; a run takes about half a second.
 const REAL_BOUND: Duration = Duration::from_secs(120);
@@ -16,11 +15,10 @@ const REAL_BOUND: Duration = Duration::from_secs(120);
 pub const REPORT: &str = "--report";
 
 /// Runs a seed in a process of `program`, which is `braid-torture`.
-pub fn run_apart(program: &Path, seed: u64, mounts: Option<Mix>) -> io::Result<SeedOutcome> {
-    let mounts = mounts.map(|mounts| format!("--mounts={mounts}"));
+pub fn run_apart(program: &Path, seed: u64, settings: Settings) -> io::Result<SeedOutcome> {
     let mut child = Command::new(program)
         .args(["--seed", &seed.to_string(), REPORT])
-        .args(mounts)
+        .args(settings.arguments())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()?;

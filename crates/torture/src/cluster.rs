@@ -14,7 +14,7 @@ use braid_manager::sweep;
 use braid_meta::records::db::Db;
 use braid_meta::records::memory::{Disk, MemoryKv};
 use braid_meta::records::schema::{DriveRecord, key, table};
-use braid_transport::{Limits, Listener};
+use braid_transport::{Limits, Listener, Policy, Transport};
 use braid_wire::token::Token;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -30,6 +30,8 @@ pub(crate) const CLIENT_LEASE_MS: u32 = 3000;
 /// Directory into which the manager writes the results of a comparison, the only data that it puts on a
 /// real disk.
 const MANAGER_DIR: &str = "/tmp/braid-torture";
+/// Of so many drives one does not listen for datagrams where clients try both ways.
+const MUTE_EACH: usize = 3;
 /// Time after which a process that has ended is started again.
 const AWAY_MS: u64 = 500;
 
@@ -39,6 +41,7 @@ pub(crate) struct Contact {
     pub(crate) address: String,
     pub(crate) client_token: Token,
     pub(crate) join_token: Token,
+    pub(crate) transport: Transport,
 }
 
 /// The manager and the drives.
@@ -59,6 +62,8 @@ pub(crate) struct Cluster {
     pub(crate) guarded: Option<HostId>,
     /// Draws the rails that are cut, if each drive has two.
     pub(crate) rails: Option<Random>,
+    /// The way of clients to drives.
+    transport: Transport,
 }
 
 /// Ports of a drive's rails; most drives have the first alone.
@@ -97,6 +102,21 @@ impl Cluster {
             is_older: false,
             guarded: None,
             rails: None,
+            transport: Transport::Tcp,
+        }
+    }
+
+    /// Sets the way of clients to drives, before any is started. A drive listens for datagrams if clients may
+    /// come so; if they try both ways, some drives do not.
+    pub(crate) fn set_transport(&mut self, transport: Transport) {
+        self.transport = transport;
+    }
+
+    fn policy(&self, index: usize) -> Option<Policy> {
+        match self.transport {
+            Transport::Tcp => None,
+            Transport::Udp(policy) => Some(policy),
+            Transport::Auto(policy) => (index % MUTE_EACH != 0).then_some(policy),
         }
     }
 
@@ -179,7 +199,7 @@ impl Cluster {
     /// The manager's address and tokens, once it has served.
     pub(crate) fn contact(&mut self) -> Option<Contact> {
         if let Some(contact) = self.contact.take() {
-            self.known = Some(contact);
+            self.known = Some(Contact { transport: self.transport, ..contact });
         }
         self.known.clone()
     }
@@ -205,6 +225,7 @@ impl Cluster {
 
     pub(crate) fn start_drive(&mut self, world: &mut World, index: usize) {
         let contact = self.contact().expect("the manager has served");
+        let udp = self.policy(index);
         let drive = &mut self.drives[index];
         (drive.back_ms, drive.ready, drive.ended) = (None, Slot::default(), Slot::default());
         let mut config = braid_drive::Config::new(format!("/drive/{}", drive.name), "0.0.0.0:7000");
@@ -215,6 +236,7 @@ impl Cluster {
         let ports = if self.rails.is_some() { &RAIL_PORTS[..] } else { &RAIL_PORTS[..1] };
         config.listen = ports.iter().map(|port| format!("0.0.0.0:{port}")).collect();
         config.advertise = ports.iter().map(|port| format!("{}:{port}", world.ip(drive.host))).collect();
+        config.settings.udp = udp;
         config.settings.segment_bytes = Some(1 << 20);
         config.settings.medium = Some(Arc::new(Mounted(Arc::clone(&drive.disk))));
         let (tell, told) = oneshot::channel();
@@ -317,6 +339,7 @@ async fn manage(kv: MemoryKv, contact: Slot<Contact>) -> Result<(), String> {
         address: told.address,
         client_token: told.client_token,
         join_token: told.join_token,
+        transport: Transport::Tcp,
     });
     let mut tasks = JoinSet::new();
     tasks.spawn(serve::serve(Arc::clone(&core), listener));

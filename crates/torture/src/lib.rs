@@ -45,6 +45,8 @@ mod trace;
 mod workload;
 mod world;
 
+pub use braid_transport::Transport;
+
 pub use apart::{REPORT, report, run_apart};
 pub use mounts::Mix;
 pub use run::{SeedOutcome, Settings, note_panics, run};

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use braid_torture::{Mix, SeedOutcome, Settings, note_panics, report, run, run_apart};
+use braid_torture::{Mix, SeedOutcome, Settings, Transport, note_panics, report, run, run_apart};
 use clap::Parser;
 
 /// Runs the real roles in one process with faults, by seed, and checks what they keep.
@@ -38,9 +38,18 @@ struct Args {
     /// Have programs on mounts take the clients' place: all that they can do, or without some: all/WORD.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "all")]
     mounts: Option<Mix>,
+    /// Have clients reach drives this way: tcp, udp or auto. By default each seed draws its own.
+    #[arg(long)]
+    transport: Option<Transport>,
     /// Print what the roles log: a filter as for RUST_LOG.
     #[arg(long)]
     log: Option<String>,
+}
+
+impl Args {
+    fn settings(&self) -> Settings {
+        Settings { mounts: self.mounts, transport: self.transport, ..Settings::default() }
+    }
 }
 
 fn range(text: &str) -> Result<Range<u64>, String> {
@@ -64,7 +73,7 @@ fn main() -> ExitCode {
 /// Runs one seed in this process.
 fn one(seed: u64, args: &Args) -> ExitCode {
     note_panics();
-    let outcome = run(seed, Settings { printed: args.trace, mounts: args.mounts });
+    let outcome = run(seed, Settings { printed: args.trace, ..args.settings() });
     if args.report {
         print!("{}", report(&outcome));
         return ExitCode::SUCCESS;
@@ -72,7 +81,7 @@ fn one(seed: u64, args: &Args) -> ExitCode {
     let mut sum = Sum::default();
     sum.add(&outcome);
     if let Some(why) = &outcome.failure {
-        tell(&outcome, why, args.trace, args.mounts);
+        tell(&outcome, why, args.trace, args.settings());
     }
     println!("seed {seed}: hash {:016x}", outcome.hash);
     sum.print()
@@ -99,7 +108,7 @@ fn many(args: &Args) -> ExitCode {
             if over || seed >= seeds.end {
                 return;
             }
-            let outcome = match run_apart(&program, seed, args.mounts) {
+            let outcome = match run_apart(&program, seed, args.settings()) {
                 Ok(outcome) => outcome,
                 Err(error) => {
                     eprintln!("seed {seed} could not be run: {error}");
@@ -111,7 +120,7 @@ fn many(args: &Args) -> ExitCode {
             let mut sum = sum.lock().expect("no holder panics");
             sum.add(&outcome);
             if let Some(why) = &outcome.failure {
-                tell(&outcome, why, args.all, args.mounts);
+                tell(&outcome, why, args.all, args.settings());
                 if !args.all {
                     next.store(seeds.end, Ordering::Relaxed);
                 }
@@ -174,11 +183,11 @@ impl Sum {
 }
 
 /// Prints a seed that failed, with the command that runs it again.
-fn tell(outcome: &SeedOutcome, why: &str, brief: bool, mounts: Option<Mix>) {
+fn tell(outcome: &SeedOutcome, why: &str, brief: bool, settings: Settings) {
     if !brief {
         outcome.last.iter().for_each(|line| println!("{line}"));
     }
     println!("seed {} FAILED: {why}", outcome.seed);
-    let mounts = mounts.map_or(String::new(), |mounts| format!(" --mounts={mounts}"));
-    println!("again: cargo run -p braid-torture -- --seed {}{mounts}", outcome.seed);
+    let further: String = settings.arguments().iter().map(|argument| format!(" {argument}")).collect();
+    println!("again: cargo run -p braid-torture -- --seed {}{further}", outcome.seed);
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use braid_client::Client;
 use braid_layout::{Scheme, Shape};
+use braid_transport::Transport;
 
 use crate::cluster::Contact;
 use crate::end::{all_up, check, decide, healed};
@@ -85,6 +86,24 @@ pub struct Settings {
     pub printed: bool,
     /// Mix of programs on mounts, which take the clients' place; `None`: clients.
     pub mounts: Option<Mix>,
+    /// The way of clients to drives; `None`: drawn.
+    pub transport: Option<Transport>,
+}
+
+impl Settings {
+    /// The program's arguments for these settings, but for `printed`.
+    pub fn arguments(&self) -> Vec<String> {
+        let mounts = self.mounts.map(|mounts| format!("--mounts={mounts}"));
+        let transport = self.transport.map(|transport| format!("--transport={transport}"));
+        mounts.into_iter().chain(transport).collect()
+    }
+
+    /// The way of clients to drives in the run of a seed.
+    pub(crate) fn transport(&self, seed: u64) -> Transport {
+        let mut drawn = Random::new(seed ^ 0x0077_6179_7300);
+        let all = [Transport::Tcp, Transport::UDP, Transport::AUTO];
+        self.transport.or_else(|| drawn.one(&all)).unwrap_or_default()
+    }
 }
 
 thread_local! {
@@ -117,9 +136,13 @@ pub fn note_panics() {
 
 fn one(seed: u64, settings: Settings) -> SeedOutcome {
     let trace = Trace::printing(settings.printed);
+    let transport = settings.transport(seed);
+    if transport != Transport::Tcp {
+        trace.event(format!("clients reach drives by {transport}"));
+    }
     let (failure, passed_ms, operations) = match settings.mounts {
-        None => with_clients(seed, &trace),
-        Some(mix) => mounts::torture(seed, mix, trace.clone()),
+        None => with_clients(seed, transport, &trace),
+        Some(mix) => mounts::torture(seed, mix, transport, trace.clone()),
     };
     let panic = PANIC.with_borrow_mut(Option::take);
     SeedOutcome {
@@ -140,7 +163,7 @@ pub(crate) fn first_panic() -> Option<String> {
 
 /// Runs a seed with clients. Returns the failure, if there was one; the time that passed; and the
 /// operations that were done.
-fn with_clients(seed: u64, trace: &Trace) -> (Option<String>, u64, u64) {
+fn with_clients(seed: u64, transport: Transport, trace: &Trace) -> (Option<String>, u64, u64) {
     // Each is drawn apart, so that seeds without an operator and without ills are unchanged.
     let mut operator = Random::new(seed ^ 0x0042_7261_6964);
     let operator = operator.percent(OPERATED).then_some(operator);
@@ -170,6 +193,7 @@ fn with_clients(seed: u64, trace: &Trace) -> (Option<String>, u64, u64) {
     }
     run.relayer = relayer.map(|random| (run.site.world.add_host("relayer"), random));
     run.ills = ills;
+    run.site.cluster.set_transport(transport);
     let mut railed = Random::new(seed ^ 0x7261_696c_7300);
     run.site.cluster.rails = railed.percent(RAILED).then_some(railed);
     let mut disk = Random::new(seed ^ 0x6d64_6973_6b73);

@@ -19,7 +19,7 @@ use crate::run::{first_panic, note_panics};
 use crate::trace::Trace;
 use crate::world::{HostId, World};
 
-const SEEDS: u64 = 24;
+const SEEDS: u64 = 16;
 const IDENTITY: &[u8] = b"a capability";
 /// Virtual time in which things go wrong.
 const TROUBLE_MS: u64 = 40_000;

@@ -75,6 +75,7 @@ pub(crate) fn config(contact: &Contact) -> Config {
     config.limits.connect = Duration::from_millis(500);
     config.drive_reply = Duration::from_secs(4);
     config.patience = PATIENCE;
+    config.transport = contact.transport;
     config
 }
 

@@ -2,44 +2,48 @@
 
 use std::path::Path;
 
-use braid_torture::{Mix, SeedOutcome, run_apart};
+use braid_torture::{Mix, SeedOutcome, Settings, Transport, run_apart};
 
 /// Number of seeds in one test; `make soak` runs thousands.
 const EACH: u64 = 10;
 
-fn tortured(seed: u64) -> SeedOutcome {
-    with(seed, None)
+fn tortured(seed: u64, settings: Settings) -> SeedOutcome {
+    run_apart(Path::new(env!("CARGO_BIN_EXE_braid-torture")), seed, settings).expect("the program runs")
 }
 
-fn with(seed: u64, mounts: Option<Mix>) -> SeedOutcome {
-    run_apart(Path::new(env!("CARGO_BIN_EXE_braid-torture")), seed, mounts).expect("the program runs")
+/// Runs a seed whose clients go this way to drives; `None`: as it draws.
+fn survives_by(transport: Option<Transport>, seed: u64) {
+    is_well(seed, Settings { transport, ..Settings::default() });
 }
 
+/// Runs a seed that failed when there was no other way than TCP.
 fn survives(seed: u64) {
-    is_well(tortured(seed), "");
+    survives_by(Some(Transport::Tcp), seed);
 }
 
-fn is_well(outcome: SeedOutcome, how: &str) {
-    let seed = outcome.seed;
+fn is_well(seed: u64, settings: Settings) {
+    let outcome = tortured(seed, settings);
     if let Some(why) = outcome.failure {
         let last = outcome.last.join("\n");
-        panic!("{last}\nseed {seed}: {why}\nagain: cargo run -p braid-torture -- --seed {seed}{how}");
+        let how = settings.arguments().join(" ");
+        panic!("{last}\nseed {seed}: {why}\nagain: cargo run -p braid-torture -- --seed {seed} {how}");
     }
     assert!(outcome.operations > 0, "nothing was done");
 }
 
 fn survive(block: u64) {
-    (block * EACH..(block + 1) * EACH).for_each(survives);
+    (block * EACH..(block + 1) * EACH).for_each(|seed| survives_by(None, seed));
 }
 
 #[test]
 fn the_same_seed_is_the_same_run() {
-    for seed in [1, 2, 3] {
-        let one = tortured(seed);
-        let other = tortured(seed);
-        assert_eq!(one, other);
+    for transport in [Transport::Tcp, Transport::UDP, Transport::AUTO] {
+        let settings = Settings { transport: Some(transport), ..Settings::default() };
+        for seed in [1, 2] {
+            assert_eq!(tortured(seed, settings), tortured(seed, settings));
+        }
+        assert_ne!(tortured(1, settings).hash, tortured(2, settings).hash);
     }
-    assert_ne!(tortured(1).hash, tortured(2).hash);
 }
 
 #[test]
@@ -65,11 +69,11 @@ fn seeds_of_the_fourth_block() {
 /// Runs programs on mounts, with all that is known to hold of mounts.
 #[test]
 fn mounts_survive() {
-    let mix = Mix::all();
+    let settings = Settings { mounts: Some(Mix::all()), ..Settings::default() };
     for seed in 0..10 {
-        is_well(with(seed, Some(mix)), &format!(" --mounts={mix}"));
+        is_well(seed, settings);
     }
-    assert_eq!(with(1, Some(mix)), with(1, Some(mix)));
+    assert_eq!(tortured(1, settings), tortured(1, settings));
 }
 
 /// Each seed once showed one fault: a sync that nobody woke; an open file without a name that lost a dead
@@ -83,8 +87,8 @@ fn mounts_survive_what_they_once_did_not() {
         [("all/suspends", &[115, 549, 944]), ("all", &[16, 117, 142, 307, 358, 485, 740, 1827, 1886])];
     for (mix, seeds) in named {
         for &seed in seeds {
-            let outcome = with(seed, Some(mix.parse().expect("a mix")));
-            is_well(outcome, &format!(" --mounts={mix}"));
+            let mounts = Some(mix.parse().expect("a mix"));
+            is_well(seed, Settings { mounts, transport: Some(Transport::Tcp), ..Settings::default() });
         }
     }
 }

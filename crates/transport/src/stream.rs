@@ -19,7 +19,6 @@ use crate::bodies::Bodies;
 use crate::datagrams::{DatagramListener, DatagramSocket, DatagramStream, SecretOf};
 use crate::error::{Result, TransportError};
 use crate::hello;
-use crate::host::is_simulated;
 use crate::limits::Limits;
 use crate::net::{Listening, Socket};
 use crate::receiver::{ConnectionResources, Receiver};
@@ -220,9 +219,6 @@ impl Listener {
 
     /// Takes the sockets for datagrams, at the addresses that it listens on.
     fn bind_datagrams(&mut self) -> Result<()> {
-        if is_simulated() {
-            return Ok(());
-        }
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         for (_, address) in &self.inner {
             let sockets = DatagramSocket::bind_shared(*address, cores.min(PORTS_MAX))

@@ -10,6 +10,7 @@ use braid_client::Name;
 use braid_client::OpenOptions;
 use braid_fuse::kernel_side::driven::Driven;
 use braid_layout::{Scheme, Shape};
+use braid_transport::Transport;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -67,8 +68,9 @@ struct Stage {
 }
 
 /// Runs a seed. Returns the failure, if there was one; the time that passed; and the calls that were done.
-pub(crate) fn torture(seed: u64, mix: Mix, trace: Trace) -> (Option<String>, u64, u64) {
+pub(crate) fn torture(seed: u64, mix: Mix, transport: Transport, trace: Trace) -> (Option<String>, u64, u64) {
     let mut stage = Stage::new(Random::new(seed ^ 0x6d6f_756e_7473), mix, trace);
+    stage.site.cluster.set_transport(transport);
     // Each is drawn apart, so that seeds without them are unchanged.
     let mut quotas = Random::new(seed ^ 0x0071_756f_7461);
     if mix.quota && quotas.percent(WITH_QUOTA) {

@@ -35,7 +35,7 @@ struct Run {
 struct Outbox {
     /// A run that the socket has not taken yet.
     run: Option<Run>,
-    /// A datagram that is of another length, or to another peer, than those of the run before.
+    /// A datagram that does not belong to the run before: of another length, to another peer, or a probe.
     odd: Option<Run>,
     /// A buffer that is free again.
     spare: Vec<u8>,

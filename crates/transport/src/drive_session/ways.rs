@@ -8,7 +8,7 @@
 //!   else the one over TCP. What was found at an address is remembered for [`REMEMBERED`]: after that, or when
 //!   datagrams do not come through any more, it is found out anew.
 //!
-//! A session goes over TCP in any case if it has no capability to show, if it is in TLS, or if it is simulated.
+//! A session goes over TCP in any case if it has no capability to show, or if it is in TLS.
 //! Nothing tells beforehand whether a drive listens for datagrams: one that does not, or is older than they
 //! are, does not answer.
 
@@ -30,7 +30,6 @@ use tokio::time::{Instant, timeout};
 use crate::datagrams::{DatagramStream, session_config};
 use crate::drive_session::{Connecting, DriveSession, Home};
 use crate::error::{Result, TransportError};
-use crate::host::is_simulated;
 use crate::limits::Limits;
 
 /// Time for the handshake of datagrams and the drive's hello before TCP is taken: an Open that is lost is sent
@@ -162,7 +161,7 @@ impl Ways {
     }
 
     async fn find(&self, address: &str, call: Call<'_>) -> Result<DriveSession> {
-        let grant = call.grant.filter(|_| !address.starts_with(IN_TLS) && !is_simulated());
+        let grant = call.grant.filter(|_| !address.starts_with(IN_TLS));
         match (self.transport, grant) {
             (Transport::Tcp, _) | (_, None) => call.by_tcp(address).await,
             (Transport::Udp(policy), Some(grant)) => {
