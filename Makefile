@@ -5,7 +5,7 @@ export RUST_BACKTRACE ?= 1
 # Where cargo puts what it builds.
 TARGET_DIR = $(shell $(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
 
-.PHONY: lab posix posix-suites mount-trees mount-files mount-soak mount-fsx mount-peers setup-mount andrew demo test quick python wheel cases setup setup-etcd setup-python setup-full store-full store-model index-memory many-files build format lint docs units fuzz-smoke kill-loop kill-managers rounds three-hosts three-managers wire-capture upgrade capi setup-capi setup-wasm capi-valgrind send-ways perf soak clean
+.PHONY: lab posix posix-suites mount-trees mount-files mount-soak mount-fsx mount-peers setup-mount andrew demo test quick python wheel cases setup setup-etcd setup-python setup-full store-full store-model index-memory many-files build format lint docs units fuzz-smoke fuzz-datagram kill-loop kill-managers rounds three-hosts three-managers wire-capture upgrade capi setup-capi setup-wasm capi-valgrind send-ways perf soak udp clean
 
 ## A whole cluster on this machine: files in and out, a drive killed, read degraded, rebuilt, compared.
 demo: build
@@ -109,6 +109,18 @@ capi-valgrind: setup-capi
 
 fuzz-smoke:
 	$(CARGO) run --locked --manifest-path fuzz/Cargo.toml --bin smoke
+
+## By hand: the client's tests and the end-to-end tests with data in datagrams.
+udp: setup setup-etcd setup-wasm
+	tools/udp.sh $(CARGO)
+
+## By hand: N=10000000 datagrams that nobody would send, and N/10 sequences of events on a pair of endpoints,
+## each of which must end in delivery or in an error; SEED repeats them.
+fuzz-datagram: setup
+	$(CARGO) build --release --locked --manifest-path fuzz/Cargo.toml --bin smoke
+	smoke="$$($(CARGO) metadata --format-version 1 --no-deps --manifest-path fuzz/Cargo.toml | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')/release/smoke" && \
+	"$$smoke" --only datagram $(or $(N),10000000) $(or $(SEED),1) && \
+	"$$smoke" --only datagram_events $$(( $(or $(N),10000000) / 10 )) $(or $(SEED),1)
 
 ## By hand, for some hours, as root: what the other tests do for a short time, with a line for each:
 ## SEEDS=0..2000 of the torture, with programs on mounts and without, each mutant, the store's faults and

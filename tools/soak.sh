@@ -33,6 +33,7 @@ run store-model 'test result' env BRAID_STORE_MODEL_SECONDS=600 \
     "$cargo" test --release --locked -p braid-store --test store storm
 run rounds 'test result' env BRAID_ROUNDS=1000 BRAID_ROUNDS_SEED="${SEED:-1}" \
     "$cargo" test --locked -p braid-cli --test e2e rounds::no_
+run udp 'test result' tools/udp.sh "$cargo"
 run kill-loop '.' tests/kill-loop.sh 200
 run kill-managers '.' tests/kill-managers.sh 100
 run mount-soak '.' tests/mount-soak.sh "$BRAID" 15

@@ -1,14 +1,19 @@
 //! Targets of the datagram machine: arbitrary datagrams, and sequences of events on a pair of endpoints, one
-//! of which may be hostile.
+//! of which may be hostile. After the last event the path is good and both owners take what comes: then all
+//! messages arrive, or the connection ends, in a bounded time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 use braid_datagram::{
-    Config, ConnectionId, Ecn, Endpoint, Event, Frame, Incoming, Open, Packet, Secret, Settings, decode_frames,
+    Config, ConnectionId, Ecn, Endpoint, Event, Frame, Incoming, Open, Packet, Secret, Settings,
+    decode_frames,
 };
 
 const MILLISECOND: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MILLISECOND;
+/// Time in which everything settles: a close waits for a minute, silence and the handshake for 10 s each.
+const SETTLE_NS: u64 = 100 * SECOND;
 const PEERS: [([u8; 4], u16); 2] = [([10, 0, 0, 1], 1), ([10, 0, 0, 2], 2)];
 const POLICIES: [&str; 6] = ["stop-and-wait", "window-4", "go-back-n", "selective-repeat", "credit", "cubic"];
 
@@ -51,6 +56,10 @@ struct World {
     ends: [Endpoint; 2],
     ids: [Option<ConnectionId>; 2],
     flying: VecDeque<(usize, Vec<u8>)>,
+    /// The opener's address changes.
+    addresses: [SocketAddr; 2],
+    /// True once an end has said that its connection is over, or its owner has released it.
+    is_over: [bool; 2],
     sent: BTreeMap<(usize, u16), VecDeque<Vec<u8>>>,
     /// True once a peer has sent what it may not: what arrives is its affair then.
     is_hostile: bool,
@@ -69,6 +78,8 @@ pub fn datagram_events(bytes: &[u8]) {
         ends,
         ids: [None; 2],
         flying: VecDeque::new(),
+        addresses: PEERS.map(SocketAddr::from),
+        is_over: [false; 2],
         sent: BTreeMap::new(),
         is_hostile: false,
     };
@@ -80,16 +91,46 @@ pub fn datagram_events(bytes: &[u8]) {
         world.step(event, a, b, &mut next);
     }
     world.pump();
+    world.settle();
 }
 
 impl World {
+    /// Delivers and takes everything from now on: nothing may wait for ever.
+    fn settle(&mut self) {
+        let until_ns = self.now_ns + SETTLE_NS;
+        while self.now_ns < until_ns && !self.is_settled() {
+            self.pump();
+            self.now_ns = match self.flying.is_empty() {
+                false => self.now_ns + MILLISECOND,
+                true => match self.ends.iter().filter_map(Endpoint::next_deadline).min() {
+                    Some(deadline) => deadline.max(self.now_ns + 1),
+                    None => break,
+                },
+            };
+            for _ in 0..self.flying.len() {
+                self.deliver(0, Ecn::Capable);
+            }
+            self.ends.iter_mut().for_each(|end| end.handle_timeout(self.now_ns));
+            for end in 0..2 {
+                (0..2).for_each(|stream| while self.take(end, stream) {});
+            }
+        }
+        self.pump();
+        assert!(self.is_settled() || self.is_hostile, "something waits for ever");
+    }
+
+    /// Returns true if all messages have arrived, or whoever sent them knows that they may not.
+    fn is_settled(&self) -> bool {
+        self.sent.iter().all(|(&(end, _), sent)| sent.is_empty() || self.is_over[end])
+    }
+
     fn step(&mut self, event: u8, a: u8, b: u8, next: &mut dyn FnMut() -> Option<u8>) {
         let end = usize::from(a & 1);
         let stream = u16::from(a >> 1 & 1);
         let id = self.ids[end];
         match event % 16 {
-            0..=3 => self.deliver(0),
-            4 => self.deliver(usize::from(b)),
+            0..=3 => self.deliver(0, if a & 64 > 0 { Ecn::Marked } else { Ecn::Capable }),
+            4 => self.deliver(usize::from(b), Ecn::Unaware),
             5 => _ = self.flying.remove(usize::from(b)),
             6 => {
                 if let Some((to, bytes)) = self.flying.get(usize::from(b)).cloned() {
@@ -114,16 +155,22 @@ impl World {
                     self.sent.entry((end, stream)).or_default().push_back(message);
                 }
             }
-            12 => self.take(end, stream),
+            12 => _ = self.take(end, stream),
             13 => {
+                if b % 8 == 6 {
+                    let port = self.addresses[0].port();
+                    return self.addresses[0].set_port(port ^ 64);
+                }
                 let id = id.unwrap_or_else(|| self.ids[0].expect("it was opened"));
+                self.is_over[end] |= b % 8 == 2;
                 let end = &mut self.ends[end];
-                match b % 6 {
+                match b % 8 {
                     0 => end.close(self.now_ns, id, u16::from(b), "reason"),
                     1 => end.abort(self.now_ns, id, 1, ""),
                     2 => end.release(self.now_ns, id),
                     3 => _ = end.finish(id, stream),
                     4 => end.set_window(id, u64::from(b) * 100),
+                    5 => end.set_rate(id, (a > 127).then(|| 10_000 * u64::from(a))),
                     _ => end.handle_unreachable(self.now_ns, id),
                 }
             }
@@ -140,10 +187,10 @@ impl World {
         }
     }
 
-    fn deliver(&mut self, which: usize) {
+    fn deliver(&mut self, which: usize, ecn: Ecn) {
         let Some((to, mut bytes)) = self.flying.remove(which) else { return };
-        let from = SocketAddr::from(PEERS[1 - to]);
-        self.ends[to].handle_datagram(self.now_ns, from, Ecn::Capable, &mut bytes, &mut secret_of);
+        let from = self.addresses[1 - to];
+        self.ends[to].handle_datagram(self.now_ns, from, ecn, &mut bytes, &mut secret_of);
     }
 
     /// Takes what both ends have to send. What is too much is lost.
@@ -151,29 +198,35 @@ impl World {
         for end in 0..2 {
             let mut out = Vec::new();
             let mut datagrams = 0;
-            while self.ends[end].poll_transmit(self.now_ns, &mut out).is_some() {
+            while let Some(transmit) = self.ends[end].poll_transmit(self.now_ns, &mut out) {
                 datagrams += 1;
                 assert!(datagrams < 1000, "it sends without end");
-                self.flying.push_back((1 - end, std::mem::take(&mut out)));
+                let datagram = std::mem::take(&mut out);
+                // The opener does not get what goes to its former address.
+                if transmit.to == self.addresses[1 - end] {
+                    self.flying.push_back((1 - end, datagram));
+                }
             }
             self.flying.truncate(256);
             while let Some(event) = self.ends[end].poll_event() {
-                if let Event::Accepted(id, _) = event {
-                    self.ids[end].get_or_insert(id);
+                match event {
+                    Event::Accepted(id, _) => _ = self.ids[end].get_or_insert(id),
+                    Event::Ended(id, _) => self.is_over[end] |= self.ids[end] == Some(id),
+                    _ => {}
                 }
             }
         }
     }
 
-    /// Takes a message, which must be the next that was sent.
-    fn take(&mut self, end: usize, stream: u16) {
-        let Some(id) = self.ids[end] else { return };
-        if let Some(Incoming::Message(message)) = self.ends[end].receive(id, stream)
-            && !self.is_hostile
-        {
+    /// Takes a message, which must be the next that was sent. Returns false if there is none.
+    fn take(&mut self, end: usize, stream: u16) -> bool {
+        let Some(id) = self.ids[end] else { return false };
+        let Some(Incoming::Message(message)) = self.ends[end].receive(id, stream) else { return false };
+        if !self.is_hostile {
             let sent = self.sent.get_mut(&(1 - end, stream)).and_then(VecDeque::pop_front);
             assert_eq!(sent, Some(message));
         }
+        true
     }
 }
 
@@ -190,6 +243,13 @@ pub(crate) fn seeds(name: &str) -> Vec<Vec<u8>> {
             bytes
         };
         let mut all: Vec<Vec<u8>> = (0..6).map(talk).collect();
+        // With closes, windows, rates and addresses that change, each at another time.
+        all.extend((0..48).map(|at: u8| {
+            let mut bytes = talk(at % 6);
+            let place = 2 + 3 * (6 + usize::from(at) * 2);
+            bytes[place..place + 3].copy_from_slice(&[13, at.wrapping_mul(41), at / 6]);
+            bytes
+        }));
         let frames =
             [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 15, 1, 13, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 9];
         all.push([&[1, 2], frames.as_slice()].concat());

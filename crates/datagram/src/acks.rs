@@ -136,6 +136,31 @@ mod tests {
     }
 
     #[test]
+    fn numbers_end_before_they_wrap() {
+        let mut acks = Acks::default();
+        acks.on_arrived(0, NUMBERS_END - 1, true);
+        assert!(!acks.is_new(NUMBERS_END - 1));
+        let beyond = acks.expand(low(NUMBERS_END + 7));
+        assert_eq!(beyond, NUMBERS_END + 7);
+        assert!(!acks.is_new(beyond) && !acks.is_new(u64::MAX));
+        assert!(acks.is_new(acks.expand(low(NUMBERS_END - 9))));
+    }
+
+    #[test]
+    fn what_the_peer_knows_to_have_arrived_is_not_told_again() {
+        let mut acks = Acks::default();
+        for number in [0, 2, 4, 5] {
+            acks.on_arrived(0, number, true);
+        }
+        assert_eq!(acks.next(0).map(|ack| ack.ranges), Some(vec![4..6, 2..3, 0..1]));
+        acks.on_told(4);
+        assert_eq!(acks.next(0).map(|ack| ack.ranges), Some(vec![4..6]));
+        acks.on_arrived(0, 7, true);
+        acks.on_told(2);
+        assert_eq!(acks.next(0).map(|ack| ack.ranges), Some(vec![7..8, 4..6]));
+    }
+
+    #[test]
     fn an_acknowledgement_waits_for_a_second_datagram_unless_one_is_missing() {
         let mut acks = Acks::default();
         acks.on_arrived(10, 0, true);

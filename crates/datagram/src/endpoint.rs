@@ -718,6 +718,25 @@ mod tests {
     }
 
     #[test]
+    fn news_are_kept_once_however_late_they_are_polled() {
+        let (mut ends, id) = opened();
+        let mut now_ns = NOW;
+        let mut say = |ends: &mut [Endpoint; 2], stream| {
+            now_ns += crate::MILLISECOND;
+            ends.iter_mut().for_each(|end| end.handle_timeout(now_ns));
+            ends[0].send(id, stream, Bytes::from_static(b"news")).unwrap();
+            exchange(now_ns, ends);
+        };
+        (0..200).for_each(|_| say(&mut ends, 1));
+        assert_eq!((ends[1].events.len(), ends[1].newsy.len()), (1, 1));
+        let Some(Event::Accepted(accepted, _)) = ends[1].poll_event() else { panic!("it was accepted") };
+        assert_eq!(ends[1].poll_event(), Some(Event::Readable(accepted, 1)));
+        assert_eq!(ends[1].poll_event(), None);
+        say(&mut ends, 2);
+        assert_eq!(ends[1].poll_event(), Some(Event::Readable(accepted, 2)));
+    }
+
+    #[test]
     fn a_peer_that_shrinks_its_window_to_nothing_gets_a_datagram_at_a_time() {
         let (mut ends, id) = opened();
         let mut content = Vec::new();

@@ -156,6 +156,29 @@ mod tests {
     }
 
     #[test]
+    fn a_probe_that_was_only_late_counts() {
+        let mut mtu = Mtu::new(8972);
+        (0..PROBES_MAX).for_each(|_| mtu.on_probe_lost(8972));
+        assert!(mtu.on_probe_acked(8972));
+        assert_eq!((mtu.current(), mtu.next_probe(0)), (8972, None));
+    }
+
+    #[test]
+    fn long_datagrams_that_are_lost_while_short_ones_arrive_show_a_black_hole() {
+        let mut mtu = search(8972, 8972);
+        for _ in 1..LOSSES_MAX {
+            assert!(!mtu.on_lost(8972));
+            mtu.on_arrived(100);
+            assert!(!mtu.on_lost(1200), "short ones say nothing");
+        }
+        mtu.on_arrived(8972);
+        for _ in 1..LOSSES_MAX {
+            assert!(!mtu.on_lost(8972));
+        }
+        assert!(mtu.on_lost(5000));
+    }
+
+    #[test]
     fn a_path_that_swallows_long_datagrams_gets_short_ones_and_is_tried_again_later() {
         let mut mtu = search(8972, 8972);
         assert!(mtu.on_black_hole(SECOND));

@@ -222,3 +222,56 @@ impl Sent {
         matches!(self.carried[..], [Carried::MtuProbe(_)])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(number: u64, sent_ns: u64) -> Sent {
+        let carried = std::iter::once(Carried::Bytes(0, number..number + 1)).collect();
+        Sent { number, sent_ns, bytes: 1000, ecn: Ecn::Unaware, carried }
+    }
+
+    fn ack(recovery: &mut Recovery, now_ns: u64, range: Range<u64>) -> AckOutcome {
+        let ranges = std::iter::once(range).collect();
+        recovery.handle_ack(now_ns, &Ack { delay_us: 0, ranges }).unwrap()
+    }
+
+    #[test]
+    fn what_counts_as_lost_and_arrives_all_the_same_is_told_and_timed() {
+        let mut recovery = Recovery::default();
+        (0..6).for_each(|number| recovery.on_sent(sent(number, number)));
+        assert!(recovery.is_timeout(SECOND, &Rtt::default()));
+        assert_eq!((recovery.take_all().len(), recovery.in_flight()), (6, 0));
+        let outcome = ack(&mut recovery, 2 * SECOND, 2..4);
+        assert_eq!(outcome.late.iter().map(|sent| sent.number).collect::<Vec<_>>(), [2, 3]);
+        assert_eq!((outcome.acked.len(), outcome.sample_ns), (0, Some(2 * SECOND - 3)));
+        assert_eq!(recovery.timeouts(), 0);
+        // It is not remembered for ever.
+        recovery.take_lost(LOST_NS + SECOND, &Rtt::default(), 3, false);
+        assert_eq!(ack(&mut recovery, LOST_NS + SECOND, 4..6).late.len(), 0);
+    }
+
+    #[test]
+    fn datagrams_that_ask_for_nothing_take_no_memory_and_are_timed() {
+        let mut recovery = Recovery::default();
+        recovery.on_sent(sent(0, 5));
+        (0..100_000).for_each(|at| recovery.on_sent_quietly(10 + at));
+        assert_eq!((recovery.sent.len(), recovery.quiet.len()), (1, QUIET_MAX));
+        let outcome = ack(&mut recovery, SECOND, 0..100_001);
+        assert_eq!(outcome.acked.len(), 1);
+        assert_eq!(outcome.sample_ns, Some(SECOND - 10 - 99_999));
+    }
+
+    #[test]
+    fn a_probe_on_its_way_is_not_lost_with_all_else() {
+        let mut recovery = Recovery::default();
+        let probe =
+            Sent { bytes: 0, carried: std::iter::once(Carried::MtuProbe(9000)).collect(), ..sent(0, 0) };
+        recovery.on_sent(probe);
+        recovery.on_sent(sent(1, 1));
+        assert!(recovery.take_all().iter().all(|sent| sent.number == 1));
+        assert!(recovery.oldest().is_none());
+        assert!(ack(&mut recovery, 9, 0..1).acked[0].is_probe());
+    }
+}

@@ -119,7 +119,7 @@ impl Receiver {
     }
 
     /// By datagrams: tells the peer how many bytes may be on their way here; `None`: no bound.
-    pub(crate) fn tell_window(&self, bytes: Option<u64>) {
+    pub fn tell_window(&self, bytes: Option<u64>) {
         if let Some(held) = self.inner.as_datagrams() {
             held.set_window(bytes);
         }

@@ -2,8 +2,9 @@
 //! one another) or made up, from a seed, so that a failure comes again. Exit code 1 if a target panics or
 //! takes more memory than it may.
 //!
-//! usage: smoke [SEED] [SECONDS PER TARGET]        or: smoke --corpus FOLDER      writes the good inputs for
-//! libFuzzer
+//! usage: smoke [SEED] [SECONDS PER TARGET]
+//!        smoke --only TARGET INPUTS [SEED]        so many inputs of one target, however long it takes
+//!        smoke --corpus FOLDER                    writes the good inputs for libFuzzer
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 use braid_fuzz::{TARGETS, Target, corpus};
 
 /// Inputs per target, unless time is up before.
-const ITERATIONS: u32 = 100_000;
+const ITERATIONS: u64 = 100_000;
 /// Seconds per target, unless told otherwise.
 const SECONDS: u64 = 4;
 /// One input in this many is a megabyte long.
@@ -36,6 +37,22 @@ fn main() -> ExitCode {
         Some(text) => text.parse().map_err(|_| format!("\"{text}\" is not a number: smoke [SEED] [SECONDS]")),
         None => Ok(default),
     };
+    if let [flag, name, ..] = &arguments[..]
+        && flag == "--only"
+    {
+        let target = TARGETS.iter().find(|(known, _)| known == name);
+        return match (target, number(2, ITERATIONS), number(3, 1)) {
+            (Some(target), Ok(inputs), Ok(seed)) if run(target, seed, inputs, Duration::MAX) => {
+                ExitCode::SUCCESS
+            }
+            (Some(_), Ok(_), Ok(_)) => ExitCode::FAILURE,
+            _ => {
+                let names: Vec<&str> = TARGETS.iter().map(|(name, _)| *name).collect();
+                eprintln!("smoke --only TARGET INPUTS [SEED]; targets: {}", names.join(" "));
+                ExitCode::from(2)
+            }
+        };
+    }
     let (seed, seconds) = match (number(0, 1), number(1, SECONDS)) {
         (Ok(seed), Ok(seconds)) => (seed, seconds),
         (Err(wrong), _) | (_, Err(wrong)) => {
@@ -44,23 +61,27 @@ fn main() -> ExitCode {
         }
     };
     println!("seed {seed}, at most {ITERATIONS} inputs and {seconds} s per target");
-    let failed = TARGETS.iter().filter(|target| !run(target, seed, Duration::from_secs(seconds))).count();
+    let failed =
+        TARGETS.iter().filter(|target| !run(target, seed, ITERATIONS, Duration::from_secs(seconds))).count();
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Whether the target held.
-fn run(&(name, target): &Target, seed: u64, bound: Duration) -> bool {
+fn run(&(name, target): &Target, seed: u64, most: u64, bound: Duration) -> bool {
     let seeds = corpus::seeds(name);
     let start = Instant::now();
     let mut random = Random(seed);
     let good = seeds.iter().cloned();
     let made = std::iter::repeat_with(|| mutate(&seeds, &mut random));
-    let (mut inputs, mut bytes) = (0u32, 0);
+    let (mut inputs, mut bytes) = (0u64, 0);
     for input in good.chain(made) {
-        if inputs >= ITERATIONS || start.elapsed() >= bound {
+        if inputs >= most || start.elapsed() >= bound {
             break;
         }
         inputs += 1;
+        if inputs.is_multiple_of(1_000_000) {
+            println!("{name:16} {inputs} inputs, {:.0} s", start.elapsed().as_secs_f64());
+        }
         bytes += input.len();
         let before = ALLOCATED.load(Ordering::Relaxed);
         PEAK.store(before, Ordering::Relaxed);

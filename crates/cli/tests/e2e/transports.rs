@@ -1,10 +1,11 @@
 //! `--transport`: data goes to and from drives by datagrams, or over TCP where they do not come through.
 
 use std::fs;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::support::{Cluster, braid, noise, run, runs, signal, until};
+use crate::support::{Cluster, braid, noise, not_run, run, runs, signal, until};
 
 const SIZE: usize = 5_000_003;
 
@@ -89,6 +90,79 @@ fn drives_that_do_not_listen_are_read_over_tcp_or_named() {
     assert!(refused.err.contains(remedy) && refused.err.contains("127.0.0.1:"), "{}", refused.err);
     let udp = transport(&cluster, "udp");
     assert!(ways(&udp).iter().all(|way| way.is_null()), "{udp}");
+}
+
+/// A network of its own, with loopback alone.
+struct Network(String);
+
+impl Network {
+    /// `None`: this user may make none, or a program is missing.
+    fn new() -> Option<Network> {
+        let network = Network(format!("braid-udp-{}", std::process::id()));
+        let made = Command::new("ip").args(["netns", "add", &network.0]).output();
+        if !made.is_ok_and(|made| made.status.success()) || Command::new("nft").arg("-v").output().is_err() {
+            return None;
+        }
+        network.run(&["ip", "link", "set", "lo", "up"]);
+        Some(network)
+    }
+
+    fn within(&self, command: &Command) -> Command {
+        let mut within = Command::new("ip");
+        within.args(["netns", "exec", &self.0]).arg(command.get_program()).args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => within.env(name, value),
+                None => within.env_remove(name),
+            };
+        }
+        within.stdin(Stdio::null());
+        within
+    }
+
+    #[track_caller]
+    fn run(&self, words: &[&str]) {
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]);
+        run(self.within(&command)).ok();
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "del", &self.0]).output();
+    }
+}
+
+#[test]
+fn where_datagrams_are_filtered_auto_goes_over_tcp() {
+    let Some(network) = Network::new() else {
+        return not_run("it needs root, ip and nft, for a network that filters datagrams");
+    };
+    let cluster = Cluster::nowhere();
+    let mut up = braid();
+    up.args(["up", "--detach", "--no-calibration", "--drives", "3", "--dir"]).arg(cluster.dir());
+    run(network.within(&up)).ok();
+    let source = cluster.make("source", SIZE, 7);
+    let on = |args: &[&str]| run(network.within(&cluster.command(args)));
+    on(&["--transport", "udp", "cp", &source.to_string_lossy(), "braid://main/a"]).ok();
+    network.run(&["nft", "add table inet t"]);
+    network.run(&["nft", "add chain inet t c { type filter hook input priority 0; }"]);
+    network.run(&["nft", "add rule inet t c meta l4proto udp drop"]);
+
+    let read = on(&["--transport", "auto", "cat", "braid://main/a"]).ok();
+    assert!(read.out == noise(SIZE, 7));
+    let status = on(&["--transport", "auto", "status", "--json"]).json();
+    assert_eq!(ways(&status["transport"]), ["tcp"; 3], "{status}");
+    let refused = on(&["--transport", "udp", "cat", "braid://main/a"]);
+    assert_eq!(refused.code, 8, "{}", refused.err);
+    assert!(refused.err.contains("datagrams are filtered"), "{}", refused.err);
+    network.run(&["nft", "flush ruleset"]);
+    let read = on(&["--transport", "udp", "cat", "braid://main/a"]).ok();
+    assert!(read.out == noise(SIZE, 7));
+    let mut down = braid();
+    down.args(["down", "--dir"]).arg(cluster.dir());
+    run(network.within(&down)).ok();
 }
 
 #[test]

@@ -52,6 +52,8 @@ pub(crate) struct Cluster {
     pub(crate) manager: Option<Node>,
     pub(crate) ready: Ready,
     pub(crate) drives: Vec<Drive>,
+    /// The way of its clients to the drives.
+    transport: Transport,
     times: Times,
 }
 
@@ -121,6 +123,12 @@ impl Cluster {
         Cluster::start_with(drives, |_| None).await
     }
 
+    /// A cluster with this many drives, of which clients use nothing but TCP: so for tests with proxies, which
+    /// carry nothing else.
+    pub(crate) async fn over_tcp(drives: usize) -> Cluster {
+        Cluster { transport: Transport::Tcp, ..Cluster::start(drives).await }
+    }
+
     /// A cluster in which some drives have a given capacity.
     pub(crate) async fn start_with(drives: usize, capacity: impl Fn(usize) -> Option<u64>) -> Cluster {
         Cluster::start_losing(drives, capacity, Times::default().lost_after_ms).await
@@ -153,7 +161,8 @@ impl Cluster {
     ) -> Cluster {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let (manager, ready) = manager(dir.path().join("manager"), "127.0.0.1:0", etcd, times).await;
-        let mut cluster = Cluster { dir, manager: Some(manager), ready, drives: Vec::new(), times };
+        let mut cluster =
+            Cluster { dir, manager: Some(manager), ready, drives: Vec::new(), transport: transport(), times };
         for index in 0..drives {
             cluster.add_drive(index, capacity(index)).await;
         }
@@ -206,7 +215,7 @@ impl Cluster {
         config.limits.connect = Duration::from_millis(500);
         config.patience = Duration::from_secs(20);
         config.engine = ENGINE.get().cloned();
-        config.transport = transport();
+        config.transport = self.transport;
         config
     }
 
@@ -366,7 +375,7 @@ impl Cluster {
 }
 
 /// The transport that the tester asks for (`make udp`).
-pub(crate) fn transport() -> Transport {
+fn transport() -> Transport {
     let told = std::env::var(TRANSPORT_VARIABLE).ok();
     told.map_or(Transport::Tcp, |text| text.parse().expect("a transport"))
 }

@@ -55,7 +55,7 @@ fn has(taken: &Taken, needle: &[u8]) -> bool {
 
 /// A cluster whose drives are reached over taps only.
 async fn tapped() -> (Cluster, Client, Taken) {
-    let mut cluster = Cluster::start(3).await;
+    let mut cluster = Cluster::over_tcp(3).await;
     let client = cluster.client().await;
     let taken = Taken::default();
     for drive in 0..3 {

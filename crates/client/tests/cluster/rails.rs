@@ -21,7 +21,7 @@ struct Railed {
 
 impl Railed {
     async fn start() -> Railed {
-        let mut cluster = Cluster::start(3).await;
+        let mut cluster = Cluster::over_tcp(3).await;
         cluster.stop(0).await;
         // Its first address is the one that it had; the other is of another kind where there is one.
         let first = cluster.drives[0].address.clone();

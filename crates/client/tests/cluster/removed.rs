@@ -18,7 +18,7 @@ const FAR: u64 = 1000;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bytes_of_a_column_that_is_gone_are_no_hole_before_those_of_another() {
-    let mut cluster = Cluster::start(2).await;
+    let mut cluster = Cluster::over_tcp(2).await;
     let client = cluster.client().await;
     client.volume_create("main", None, 0).await.expect("a volume");
     // The second drive is reached through a proxy.

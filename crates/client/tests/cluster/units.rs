@@ -37,7 +37,7 @@ async fn clean(client: &Client, path: &braid_client::Name) {
 #[tokio::test(flavor = "multi_thread")]
 async fn small_writes_need_no_stripe_write_and_leave_parity_right() {
     for (scheme, k, m) in [(Scheme::Raid5, 4, 1), (Scheme::Rs, 3, 2)] {
-        let mut cluster = Cluster::start(5).await;
+        let mut cluster = Cluster::over_tcp(5).await;
         let client = cluster.client().await;
         client.volume_create("main", None, 0).await.expect("a volume");
         let path = name("f");

@@ -2,7 +2,9 @@
 //! reorders and delays datagrams.
 
 mod bad_input;
+mod ends;
 mod format;
 mod links;
+mod long_paths;
 mod properties;
 mod world;

@@ -31,6 +31,26 @@ fn path() -> impl Strategy<Value = Path> {
     )
 }
 
+fn bad_path() -> impl Strategy<Value = Path> {
+    let chances = (0..600u64, 0..300u64, 0..300u64);
+    let link = prop::option::of((10_000..5_000_000u64, 2_000..40_000u64));
+    let marks = prop::option::of(0..20_000u64);
+    let longest = prop::sample::select(vec![1472, 1300, 1200]);
+    (chances, 0..700u64, 0..300u64, link, marks, any::<bool>(), longest).prop_map(
+        |((lost, repeated, changed), delay_ms, jitter_ms, link, marks, eats_capable, longest)| Path {
+            lost,
+            repeated,
+            changed,
+            delay_ns: delay_ms * MILLISECOND,
+            jitter_ns: jitter_ms * MILLISECOND,
+            link,
+            longest,
+            marks,
+            eats_capable,
+        },
+    )
+}
+
 /// A message: its stream, its length, and the end that sends it.
 type Planned = (u16, usize, bool);
 
@@ -156,6 +176,44 @@ proptest! {
         prop_assert_eq!(&world.received[ACCEPTOR], &sent[OPENER]);
         prop_assert_eq!(&world.received[OPENER], &sent[ACCEPTOR]);
         prop_assert_eq!(sent.iter().flat_map(|sent| sent.values()).flatten().count(), planned.len());
+    }
+
+    /// Whatever else the path does, the messages that come are those that were sent, in their order, and all
+    /// of them, or both ends learn that they will not be, in a bounded time.
+    #[test]
+    fn on_bad_paths_all_arrives_or_both_ends_learn_in_time_that_it_does_not(
+        policy in policy(),
+        path in bad_path(),
+        moves in prop::collection::vec(0..4_000u64, 0..4),
+        planned in prop::collection::vec((0..3u16, 0..6000usize, any::<bool>()), 1..40),
+        pace in prop::option::of(1..4usize),
+        seed in any::<u64>(),
+    ) {
+        let mut world = World::new(&config(policy, 16_384), path, seed);
+        if world.open() {
+            let mut moves: Vec<u64> = moves.iter().map(|at| world.now_ns + at * MILLISECOND).collect();
+            moves.sort_unstable();
+            world.moves = moves.into();
+            let sent = exchange(&mut world, &planned, pace);
+            for end in [OPENER, ACCEPTOR] {
+                for (stream, received) in &world.received[end] {
+                    let sent = sent[1 - end].get(stream).map_or(&[][..], |sent| sent);
+                    prop_assert!(sent.starts_with(received), "stream {stream} of {end}");
+                }
+            }
+            let is_all = sent.iter().flat_map(|sent| sent.values()).flatten().count() == planned.len()
+                && world.received[ACCEPTOR] == sent[OPENER] && world.received[OPENER] == sent[ACCEPTOR];
+            if is_all {
+                return Ok(());
+            }
+            prop_assert!(has_ended(&world), "something waits for ever");
+        }
+        // Silence and the handshake have 10 s each.
+        world.run_for(21 * SECOND);
+        for end in [OPENER, ACCEPTOR] {
+            let has_ended = world.events[end].iter().any(|event| matches!(event, Event::Ended(..)));
+            prop_assert!(has_ended || world.ids[end].is_none(), "{end}: {:?}", world.events);
+        }
     }
 
     /// The path breaks at any moment: both ends say so in a bounded time.

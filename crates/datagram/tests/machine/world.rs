@@ -77,6 +77,8 @@ pub(crate) struct World {
     /// Datagrams that the link's queue has dropped, and those that it has marked.
     pub(crate) dropped: u64,
     pub(crate) marked: u64,
+    /// The times at which the opener gets another address.
+    pub(crate) moves: VecDeque<u64>,
     flying: BTreeMap<(u64, u64), Flying>,
     busy_ns: [u64; 2],
     sequence: u64,
@@ -112,6 +114,7 @@ impl World {
             takes: [true; 2],
             dropped: 0,
             marked: 0,
+            moves: VecDeque::new(),
             flying: BTreeMap::new(),
             busy_ns: [0; 2],
             sequence: 0,
@@ -149,6 +152,10 @@ impl World {
                     self.now_ns = end_ns;
                     return false;
                 }
+            }
+            if self.moves.pop_front_if(|at| *at <= self.now_ns).is_some() {
+                let port = self.addresses[OPENER].port();
+                self.addresses[OPENER].set_port(port + 1);
             }
             self.ends.iter_mut().for_each(|end| end.handle_timeout(self.now_ns));
             while let Some((_, datagram)) = self

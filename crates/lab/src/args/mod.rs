@@ -62,6 +62,14 @@ pub(crate) enum Command {
         /// Address to listen on
         address: String,
     },
+    /// Answer with blocks, on a port for each way; `bench transport` measures with it
+    #[command(hide = true)]
+    BenchStreams {
+        /// Address to listen on, without a port
+        address: String,
+        /// The ways: policies of datagrams, tcp, tcp-of-system
+        ways: Vec<String>,
+    },
     /// A command of `braid`: what is measured is this very program, whichever others are installed.
     #[command(external_subcommand)]
     Braid(Vec<OsString>),

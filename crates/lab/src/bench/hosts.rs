@@ -3,6 +3,7 @@
 //! there are as many bridges, and each host and this namespace have a link to each. Needs root and iproute2.
 //! The namespaces' names hold this process's id; dropping the value removes them.
 
+use std::fmt;
 use std::process::{Command, Stdio};
 
 use braid_cli::machine::local::NamespaceHost;
@@ -16,6 +17,8 @@ pub(super) const BURST_BYTES: u64 = 64 << 10;
 const LATENCY: &str = "50ms";
 /// Bytes that a link with a short queue may send at once: two frames and some.
 const FRAMES_BYTES: u64 = 4 << 10;
+/// Usual round trips in a second, through a switch and two busy systems.
+const PER_ROUND_TRIP: u64 = 5000;
 
 pub(super) struct Hosts {
     pid: u32,
@@ -23,11 +26,47 @@ pub(super) struct Hosts {
     rails: usize,
 }
 
+/// The clients' link as [`Hosts::shape`] makes it, in both directions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub(super) bits: u64,
+    /// Bytes that wait before it at most, in each direction.
+    pub(super) queue_bytes: u64,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Links {
     Drives,
     /// The link that all clients share.
     Clients,
+}
+
+impl Shape {
+    /// Slow and fast, each with a deep queue and with a shallow one.
+    pub(super) const ALL: [Shape; 4] = [
+        Shape { bits: 100_000_000, queue_bytes: 1 << 20 },
+        Shape { bits: 100_000_000, queue_bytes: 32 << 10 },
+        Shape { bits: 1_000_000_000, queue_bytes: 1 << 20 },
+        Shape { bits: 1_000_000_000, queue_bytes: 64 << 10 },
+    ];
+
+    /// Bytes that a receiver may let be in flight: what the link carries in a usual round trip, and half of
+    /// the queue, so that the link is not idle when somebody is late.
+    pub(super) fn product(&self) -> u64 {
+        self.bits / 8 / PER_ROUND_TRIP + self.queue_bytes / 2
+    }
+
+    /// Bytes that the link may send at once: those of a quarter of a millisecond, as timers are not finer,
+    /// and at least two frames and some.
+    fn burst_bytes(&self) -> u64 {
+        FRAMES_BYTES.max(self.bits / 8 / 4000)
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} Mbit/s with a queue of {} KiB", self.bits / 1_000_000, self.queue_bytes >> 10)
+    }
 }
 
 impl Hosts {
@@ -128,6 +167,30 @@ impl Hosts {
             Links::Drives => (0..self.count)
                 .try_for_each(|index| tbf(Some(&switch), &port(index, 0), bits, FRAMES_BYTES, &queue)),
         }
+    }
+
+    /// Shapes the clients' link, in both directions. Senders hand over single frames, as a queue of a switch
+    /// counts them.
+    pub(super) fn shape(&self, shape: &Shape) -> Result<(), Failure> {
+        let Shape { bits, queue_bytes } = *shape;
+        for (namespace, device) in (0..self.count).map(|index| (self.name(index), device(0))) {
+            ip(&["-n", &namespace, "link", "set", &device, "gso_max_segs", "1"])?;
+        }
+        ip(&["link", "set", &self.here(0), "gso_max_segs", "1"])?;
+        let queue = ["limit".to_owned(), format!("{queue_bytes}b")];
+        tbf(None, &self.here(0), bits, shape.burst_bytes(), &queue)?;
+        tbf(Some(&self.switch()), &clients(0), bits, shape.burst_bytes(), &queue)
+    }
+
+    /// Has the switch lose this many of 1,000 frames with IPv4, in both directions; 0: none.
+    pub(super) fn lose(&self, of_1000: u32) -> Result<(), Failure> {
+        let switch = self.switch();
+        let rules = format!(
+            "add table bridge loss; delete table bridge loss; add table bridge loss; \
+             add chain bridge loss frames {{ type filter hook forward priority 0; }}; \
+             add rule bridge loss frames ether type ip numgen random mod 1000 < {of_1000} drop"
+        );
+        if of_1000 == 0 { Ok(()) } else { ip(&["netns", "exec", &switch, "nft", &rules]) }
     }
 
     /// IP address of a host on the first rail, or of the manager and the clients for `None`.

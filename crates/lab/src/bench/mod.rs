@@ -24,6 +24,7 @@ mod ratios;
 mod run;
 pub(crate) mod small;
 pub(crate) mod stripes;
+pub(crate) mod transport;
 pub(crate) mod trust;
 pub(crate) mod volumes;
 

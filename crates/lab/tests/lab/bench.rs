@@ -162,6 +162,46 @@ fn rails_are_measured_beside_plain_tcp() {
 }
 
 #[test]
+fn datagrams_are_measured_beside_tcp() {
+    let place = Place::new();
+    let [dir, out] = ["here", "results"].map(|name| place.file(name));
+    fs::create_dir(&dir).expect("made");
+    let mut command = lab();
+    command.args(["bench", "transport", "--quick", "--json", "--dir"]).arg(&dir).arg("--out").arg(&out);
+    let document = run(command).ok().json();
+    let rows = document["rows"].as_array().expect("a list");
+    let left_out = document["left_out"].as_array().expect("a list");
+    let why: Vec<&str> = left_out.iter().map(|left| left["why"].as_str().expect("text")).collect();
+    let lacks = |what: &str| why.iter().any(|why| why.contains(what));
+    assert!(
+        why.iter().all(|why| why.contains("limited links need") || why.contains("need nftables")),
+        "{why:?}"
+    );
+    for (group, needs_links, needs_nft) in [
+        ("loopback", false, false),
+        ("clean", true, false),
+        ("loss", true, true),
+        ("shared", true, false),
+        ("incast", true, false),
+        ("paper", true, false),
+        ("away", true, false),
+    ] {
+        let of_group: Vec<_> = rows
+            .iter()
+            .filter(|row| row["name"].as_str().is_some_and(|name| name.starts_with(group)))
+            .collect();
+        let is_left_out = needs_links && lacks("limited links need") || needs_nft && lacks("need nftables");
+        assert_eq!(of_group.is_empty(), is_left_out, "{group}: {document}");
+        for row in of_group {
+            assert!(row["value"].as_f64().is_some_and(|value| value > 0.0), "{row}");
+        }
+    }
+    let text = fs::read_to_string(out.join("transport.md")).expect("a document");
+    assert!(text.contains("TCP (cubic)") && text.contains("A quick run"), "{text}");
+    assert_eq!(fs::read_dir(&dir).expect("read").count(), 0, "something is left");
+}
+
+#[test]
 fn promises_are_measured_by_the_names_of_rows() {
     let place = Place::new();
     let mut command = lab();
