@@ -50,8 +50,7 @@ pub struct Endpoint {
     replies: VecDeque<(SocketAddr, Vec<u8>)>,
     /// Connections that have begun, and those that have not come to be.
     events: VecDeque<Event>,
-    /// Open connections that have news: these stay with the connection until they are polled, as it has each
-    /// only once.
+    /// Open connections that have news, each once: these stay with the connection until they are polled.
     newsy: VecDeque<u32>,
 }
 
