@@ -3,6 +3,7 @@
 # each datagram with datagrams.txt. Needs tshark (`make setup-wireshark`).
 #
 #   contrib/wireshark/try.sh
+#   contrib/wireshark/try.sh --shown      writes datagrams.txt anew, after a change of the dissector
 #   contrib/wireshark/try.sh --anew       as root: captures the traffic anew, and writes both files
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -41,6 +42,8 @@ if [ "${1:-}" = --anew ]; then
     trap 'rm -f "$all"' EXIT
     capture "$all"
     tshark -r "$all" -w datagrams.pcapng -F pcapng 2>/dev/null
+fi
+if [ -n "${1:-}" ]; then
     dissect datagrams.pcapng >datagrams.txt
 fi
 
