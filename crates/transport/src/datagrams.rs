@@ -106,8 +106,8 @@ impl fmt::Debug for Held {
 }
 
 impl Port {
-    /// Takes a socket, and starts the task that serves it.
-    fn start(socket: UdpSocket, config: Config, secret_of: Option<SecretOf>) -> io::Result<Arc<Port>> {
+    /// Takes a socket, which [`Port::serve`] serves.
+    fn new(socket: UdpSocket, config: Config, secret_of: Option<SecretOf>) -> io::Result<Arc<Port>> {
         let system = UdpSocketState::new(UdpSockRef::from(&socket))?;
         // Smaller buffers lose more, but work.
         let _ = system.set_send_buffer_size(UdpSockRef::from(&socket), SOCKET_BUFFER_BYTES);
@@ -131,8 +131,13 @@ impl Port {
             inner: Mutex::new(inner),
             work: Notify::new(),
         });
-        tokio::spawn(driver::run(Arc::clone(&port)));
         Ok(port)
+    }
+
+    /// Starts the task that serves the port. It ends once the port has no connections and accepts none, so
+    /// one that connects has its connection first.
+    fn serve(self: &Arc<Port>) {
+        tokio::spawn(driver::run(Arc::clone(self)));
     }
 
     /// The machine's time.
@@ -185,7 +190,9 @@ impl DatagramListener {
     ) -> io::Result<DatagramListener> {
         let socket = std::net::UdpSocket::bind(address)?;
         socket.set_nonblocking(true)?;
-        Ok(DatagramListener(Port::start(UdpSocket::from_std(socket)?, config, Some(secret_of))?))
+        let port = Port::new(UdpSocket::from_std(socket)?, config, Some(secret_of))?;
+        port.serve();
+        Ok(DatagramListener(port))
     }
 
     pub(crate) fn local(&self) -> SocketAddr {
@@ -235,7 +242,7 @@ impl DatagramStream {
             let socket = UdpSocket::bind(any).await?;
             match socket.connect(peer).await {
                 Ok(()) => {
-                    let port = Port::start(socket, config, None)?;
+                    let port = Port::new(socket, config, None)?;
                     return DatagramStream::open(port, peer, identity, secret).await;
                 }
                 Err(error) => failed = error,
@@ -257,7 +264,7 @@ impl DatagramStream {
             id
         };
         let stream = DatagramStream(Arc::new(Held { port: Arc::clone(&port), id, peer }));
-        port.work.notify_one();
+        port.serve();
         std::future::poll_fn(|context| {
             let mut inner = port.lock();
             match inner.lanes.get_mut(&id) {
