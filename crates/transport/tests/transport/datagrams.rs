@@ -86,6 +86,15 @@ async fn frames_come_whole_in_both_directions_and_then_the_end() {
     assert!(by_tcp.is_ok() && accepted.is_ok());
 }
 
+/// A port's task ran before its connection was there, and ended: nothing was sent then.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_connects_always_sends_something() {
+    let listener = listener().await;
+    for _ in 0..200 {
+        pair(&listener).await;
+    }
+}
+
 #[tokio::test]
 async fn who_does_not_know_the_secret_is_refused() {
     let listener = listener().await;

@@ -49,7 +49,7 @@ pub(super) async fn measure(run: &mut Run) -> Result<(), Failure> {
             }
             peers.push(peer);
         }
-        let (rounds, times) = run.size((7, Times::new(300, 1000)), (1, Times::new(50, 100)));
+        let (rounds, times) = run.size((5, Times::new(200, 800)), (1, Times::new(50, 100)));
         let mut found = vec![Vec::new(); ways.len()];
         for round in 0..rounds {
             for at in 0..ways.len() {
