@@ -176,10 +176,8 @@ pub(super) async fn paper(run: &mut Run, points: &mut Points) -> Result<(), Fail
         for &drives in drives {
             let row = |scheme: Scheme, direction: Direction| {
                 let [scheme, direction] = [scheme.name(), direction.name()];
-                let mbits = bits / 1_000_000;
-                format!(
-                    "{PAPER}, {mbits} Mbit/s, {drives} drives, {scheme}, {direction}: {ADAPTIVE_WAY} over {BASE_WAY}"
-                )
+                let name = format!("{PAPER}, {} Mbit/s, {drives} drives", bits / 1_000_000);
+                format!("{name}, {scheme}, {direction}: {ADAPTIVE_WAY} over {BASE_WAY}")
             };
             let kinds = Scheme::ALL.iter().flat_map(|&scheme| Direction::ALL.map(|way| (scheme, way)));
             let kinds: Vec<(Scheme, Direction)> =
