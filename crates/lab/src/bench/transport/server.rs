@@ -24,7 +24,7 @@ pub(super) const PORT: u16 = 7200;
 pub(super) const BYTES_MAX: usize = 4 << 20;
 /// Kind of the frames.
 pub(super) const KIND: u16 = 1;
-/// What every client shows, and the secret of it: nothing is kept from anybody here.
+/// The identity that every client shows, and its secret: nothing is kept from anybody here.
 pub(super) const IDENTITY: &[u8] = b"bench";
 pub(super) const SECRET: [u8; 32] = [1; 32];
 /// Connections that a server has at most.

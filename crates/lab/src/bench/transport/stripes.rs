@@ -28,7 +28,7 @@ const PAPER_WAYS: [&str; 8] =
     ["tcp", "stop-and-wait", "window-1", "window-2", "window-3", "window-4", "window-5", "go-back-n"];
 const BASE_WAY: &str = "stop-and-wait";
 const ADAPTIVE_WAY: &str = "go-back-n";
-/// What the paper's adaptive control gained over its stop and wait: 910 for 758 KB/s, 927 for 671, 896 for
+/// The gains of the paper's adaptive control over its stop and wait: 910 for 758 KB/s, 927 for 671, 896 for
 /// 729 read; 768 for 616, 482 for 400, 559 for 375 written (section 5.2).
 const PAPER_GAINS: [(Scheme, f64, f64); 3] =
     [(Scheme::Raid0, 1.20, 1.25), (Scheme::Raid4, 1.38, 1.20), (Scheme::Raid5, 1.23, 1.49)];

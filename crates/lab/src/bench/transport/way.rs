@@ -13,7 +13,7 @@ const UDP_BYTES: f64 = 1472.0;
 const TCP: &str = "tcp";
 const TCP_OF_SYSTEM: &str = "tcp-of-system";
 
-/// How blocks are carried.
+/// A way to carry blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     /// Braid's TCP connections, whose congestion control is cubic where the system allows it.
