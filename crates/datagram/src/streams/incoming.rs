@@ -286,7 +286,8 @@ mod tests {
         let first = take(&mut inbound, 1, 60_000);
         let memory = first.as_ptr();
         inbound.recycle(first);
-        assert_eq!(take(&mut inbound, 2, 50_000).as_ptr(), memory);
+        let second = take(&mut inbound, 2, 50_000);
+        assert_eq!(second.as_ptr(), memory);
         // No more is kept than what is bounded.
         inbound.recycle(Vec::with_capacity(SPARE_BYTES_MAX + 1));
         (0..2 * SPARES_MAX).for_each(|_| inbound.recycle(Vec::with_capacity(1)));
