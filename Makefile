@@ -5,7 +5,7 @@ export RUST_BACKTRACE ?= 1
 # Where cargo puts what it builds.
 TARGET_DIR = $(shell $(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
 
-.PHONY: lab posix posix-suites mount-trees mount-files mount-soak mount-fsx mount-peers setup-mount andrew demo test quick python wheel cases setup setup-etcd setup-python setup-full store-full store-model index-memory many-files build format lint docs units fuzz-smoke fuzz-datagram kill-loop kill-managers rounds three-hosts three-managers wire-capture upgrade capi setup-capi setup-wasm capi-valgrind send-ways perf soak udp clean
+.PHONY: lab posix posix-suites mount-trees mount-files mount-soak mount-fsx mount-peers setup-mount andrew demo test quick python wheel cases setup setup-etcd setup-python setup-full store-full store-model index-memory many-files build format lint docs units fuzz-smoke fuzz-datagram setup-wireshark wireshark kill-loop kill-managers rounds three-hosts three-managers wire-capture upgrade capi setup-capi setup-wasm capi-valgrind send-ways perf soak udp clean
 
 ## A whole cluster on this machine: files in and out, a drive killed, read degraded, rebuilt, compared.
 demo: build
@@ -18,6 +18,15 @@ test: setup format lint docs units python fuzz-smoke
 quick: setup setup-etcd setup-wasm format lint
 	$(CARGO) test --workspace --exclude braid-capi --exclude braid-store --exclude braid-cli --exclude braid-lab --locked
 	$(CARGO) test -p braid-capi -p braid-store -p braid-cli -p braid-lab --lib --bins --locked
+
+# What shows datagrams (contrib/wireshark).
+setup-wireshark:
+	@{ command -v tshark && command -v dumpcap; } >/dev/null || \
+	{ apt-get update && apt-get install -y --no-install-recommends tshark; }
+
+## By hand: the Wireshark dissector on a capture of every kind of datagram, against what it showed before.
+wireshark: setup-wireshark
+	contrib/wireshark/try.sh
 
 # What a fresh Debian machine with Rust may lack: a C linker, and the protobuf compiler for etcd's client.
 setup:

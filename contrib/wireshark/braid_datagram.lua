@@ -1,6 +1,9 @@
 -- Braid's datagrams for Wireshark and tshark: what is in the clear (docs/format-datagram.md, section 2). The
 -- frames within a Data are sealed, and shown as bytes.
 --
+-- Where the system cuts datagrams to length (GSO, as on a loopback), a capture has several in one: of Data the
+-- first header is shown. `ethtool -K lo tx-udp-segmentation off` has them apart.
+--
 -- Use: tshark -X lua_script:contrib/wireshark/braid_datagram.lua -d udp.port==7401,braid-datagram
 -- or put the file into Wireshark's folder of personal Lua plugins. Datagrams of any port are looked at too.
 
@@ -44,20 +47,25 @@ end
 
 local lengths = { [0xb1] = 1200, [0xb2] = 32, [0xb3] = 68, [0xb4] = 8, [0xb5] = 8, [0xb6] = 8, [0xb7] = 25 }
 
--- Returns the kind, if the datagram may be Braid's.
+-- Returns the kind and the length, if the datagram may be Braid's.
 local function kind_of(buffer)
     if buffer:len() < 8 then return nil end
     local kind = buffer(0, 1):uint()
     local least = lengths[kind]
     if least == nil or buffer:len() < least then return nil end
-    if kind ~= 0xb1 and kind ~= 0xb7 and buffer:len() ~= least then return nil end
-    return kind
+    if kind == 0xb1 or kind == 0xb7 or buffer:len() == least then return kind, buffer:len() end
+    -- Another may follow that the system cuts off.
+    local next = buffer(least, 1):uint()
+    if next < 0xb2 or next > 0xb7 then return nil end
+    return kind, least
 end
 
-function braid.dissector(buffer, pinfo, root)
-    local kind = kind_of(buffer)
-    if kind == nil then return 0 end
-    pinfo.cols.protocol = "BRAID"
+-- Shows one datagram, and what follows it; returns what it says in short.
+local function show(buffer, root)
+    local kind, length = kind_of(buffer)
+    if kind == nil then return nil end
+    local rest = buffer:len() > length and buffer(length):tvb() or nil
+    if rest then buffer = buffer(0, length):tvb() end
     local tree = root:add(braid, buffer())
     tree:add(f.kind, buffer(0, 1))
     local text = kinds[kind]
@@ -101,6 +109,14 @@ function braid.dissector(buffer, pinfo, root)
         end
         text = string.format("%s to %08x", kinds[kind], buffer(4, 4):le_uint())
     end
+    local more = rest and show(rest, root)
+    return more and text .. "; " .. more or text
+end
+
+function braid.dissector(buffer, pinfo, root)
+    local text = show(buffer, root)
+    if text == nil then return 0 end
+    pinfo.cols.protocol = "BRAID"
     pinfo.cols.info = text
     return buffer:len()
 end

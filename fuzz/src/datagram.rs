@@ -58,6 +58,8 @@ struct World {
     flying: VecDeque<(usize, Vec<u8>)>,
     /// The opener's address changes.
     addresses: [SocketAddr; 2],
+    /// True once the opener has the acceptor's answer.
+    is_open: bool,
     /// True once an end has said that its connection is over, or its owner has released it.
     is_over: [bool; 2],
     sent: BTreeMap<(usize, u16), VecDeque<Vec<u8>>>,
@@ -79,6 +81,7 @@ pub fn datagram_events(bytes: &[u8]) {
         ids: [None; 2],
         flying: VecDeque::new(),
         addresses: PEERS.map(SocketAddr::from),
+        is_open: false,
         is_over: [false; 2],
         sent: BTreeMap::new(),
         is_hostile: false,
@@ -158,6 +161,10 @@ impl World {
             12 => _ = self.take(end, stream),
             13 => {
                 if b % 8 == 6 {
+                    // One that moves during the handshake gets two connections, of which it knows one.
+                    if !self.is_open {
+                        return;
+                    }
                     let port = self.addresses[0].port();
                     return self.addresses[0].set_port(port ^ 64);
                 }
@@ -210,8 +217,13 @@ impl World {
             self.flying.truncate(256);
             while let Some(event) = self.ends[end].poll_event() {
                 match event {
-                    Event::Accepted(id, _) => _ = self.ids[end].get_or_insert(id),
+                    // One that the owner ended before the opener knew of it is opened again.
+                    Event::Accepted(id, _) if self.ids[end].is_none() || self.is_over[end] => {
+                        (self.ids[end], self.is_over[end]) = (Some(id), false);
+                        self.sent.retain(|(from, _), _| *from != end);
+                    }
                     Event::Ended(id, _) => self.is_over[end] |= self.ids[end] == Some(id),
+                    Event::Opened(_) => self.is_open = true,
                     _ => {}
                 }
             }

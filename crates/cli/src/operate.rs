@@ -23,6 +23,5 @@ pub(crate) mod snapshot;
 pub(crate) mod status;
 pub(crate) mod store_cmd;
 pub(crate) mod token;
-pub(crate) mod transport;
 pub(crate) mod volume;
 pub(crate) mod whole_run;

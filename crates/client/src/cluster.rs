@@ -93,7 +93,7 @@ pub enum BadClusterFile {
 /// That which names the transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TransportFrom {
-    /// Nothing does.
+    /// Nothing names it.
     Default,
     /// The cluster's file.
     File,

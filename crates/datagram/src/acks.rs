@@ -75,7 +75,7 @@ impl Acks {
         self.due_ns = Some(self.due_ns.unwrap_or(u64::MAX).min(now_ns + wait));
     }
 
-    /// What has arrived is to be acknowledged at once, if it asks for it.
+    /// An acknowledgement that is due later is due now.
     pub(crate) fn hurry(&mut self, now_ns: u64) {
         self.due_ns = self.due_ns.map(|due| due.min(now_ns));
     }
@@ -154,7 +154,7 @@ mod tests {
         }
         assert_eq!(acks.next(0).map(|ack| ack.ranges), Some(vec![4..6, 2..3, 0..1]));
         acks.on_told(4);
-        assert_eq!(acks.next(0).map(|ack| ack.ranges), Some(vec![4..6]));
+        assert_eq!(acks.next(0).map(|ack| ack.ranges), Some(std::iter::once(4..6).collect()));
         acks.on_arrived(0, 7, true);
         acks.on_told(2);
         assert_eq!(acks.next(0).map(|ack| ack.ranges), Some(vec![7..8, 4..6]));

@@ -8,14 +8,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::net::SocketAddr;
 
-use aws_lc_rs::hmac;
 use bytes::Bytes;
 
 use crate::config::Config;
-use crate::connection::{Connection, News};
+use crate::connection::Connection;
 use crate::cookie::{COOKIE_NS, Cookies};
+use crate::draws::Draws;
 use crate::error::{EndReason, SendError};
-use crate::keys::{Keys, Secret, Side, derive, mac, proofs_match};
+use crate::event::{ConnectionId, Event};
+use crate::keys::{Keys, Secret, Side, proofs_match};
 use crate::opening::{Opened, Opening, accept_proof, base_key, open_proof};
 use crate::packet::{Accept, IDENTITY_BYTES_MAX, Open, Packet, Refused, VERSION};
 use crate::rtt::Rtt;
@@ -29,31 +30,11 @@ const TURN_DATAGRAMS: u32 = 64;
 /// Connections that are over, for each that may be open, which are remembered.
 const GONE_PER_CONNECTION: usize = 4;
 
-/// Number of a connection of an endpoint.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ConnectionId(u32);
-
-/// News of a connection.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
-    /// The connection that this side opens is open.
-    Opened(ConnectionId),
-    /// A peer has opened a connection, and has proved that it knows the secret of this identity.
-    Accepted(ConnectionId, Vec<u8>),
-    /// A message has come, or the stream's end.
-    Readable(ConnectionId, StreamId),
-    /// A stream that refused a message has room again.
-    Writable(ConnectionId, StreamId),
-    /// The connection is at its end. What has arrived can still be received, until it is released.
-    Ended(ConnectionId, EndReason),
-}
-
 /// All connections of one socket, to which this side accepts others and of which it opens some.
 pub struct Endpoint {
     config: Config,
     accepts: bool,
-    random: hmac::Key,
-    drawn: u64,
+    draws: Draws,
     cookies: Cookies,
     entries: BTreeMap<u32, Entry>,
     /// The connections of openers, by their address and number.
@@ -69,8 +50,7 @@ pub struct Endpoint {
     replies: VecDeque<(SocketAddr, Vec<u8>)>,
     /// Connections that have begun, and those that have not come to be.
     events: VecDeque<Event>,
-    /// Open connections that have news: these stay with the connection until they are polled, as it has each
-    /// only once.
+    /// Open connections that have news, each once: these stay with the connection until they are polled.
     newsy: VecDeque<u32>,
 }
 
@@ -92,12 +72,6 @@ enum Stage {
     Gone,
 }
 
-impl fmt::Display for ConnectionId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:08x}", self.0)
-    }
-}
-
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Endpoint").field("connections", &self.entries.len()).finish_non_exhaustive()
@@ -110,16 +84,16 @@ impl Endpoint {
     ///
     /// # Panics
     ///
-    /// If the settings are none that a peer may have: no stream, datagrams below 1200 bytes, windows below 4096.
+    /// If the settings are none that a peer may have: no stream, datagrams below 1200 bytes, windows below
+    /// 4096.
     pub fn new(config: Config, accepts: bool, seed: [u8; 32]) -> Endpoint {
         assert!(config.settings.are_valid(), "{:?}: peers refuse such settings", config.settings);
-        let random = hmac::Key::new(hmac::HMAC_SHA256, &seed);
+        let draws = Draws::new(&seed);
         Endpoint {
             config,
             accepts,
-            cookies: Cookies::new(derive(&random, "braid datagram cookies 1", &[])),
-            random,
-            drawn: 0,
+            cookies: Cookies::new(draws.key("braid datagram cookies 1")),
+            draws,
             entries: BTreeMap::new(),
             openers: BTreeMap::new(),
             peers: BTreeMap::new(),
@@ -141,7 +115,7 @@ impl Endpoint {
     pub fn open(&mut self, now_ns: u64, peer: SocketAddr, identity: &[u8], secret: Secret) -> ConnectionId {
         assert!(identity.len() <= IDENTITY_BYTES_MAX, "an identity has at most {IDENTITY_BYTES_MAX} bytes");
         let id = self.new_id();
-        let nonce = self.draw();
+        let nonce = self.draws.draw();
         let opening = Opening::new(now_ns, &self.config, peer, id, identity.to_vec(), secret, nonce);
         self.insert(id, Stage::Opening(Box::new(opening)), None);
         ConnectionId(id)
@@ -152,8 +126,8 @@ impl Endpoint {
         self.entries.len() - self.gone
     }
 
-    /// Takes a datagram, which is changed. `ecn` is what its IP header said when it came; `secret_of` finds the
-    /// secret of an opener's identity.
+    /// Takes a datagram, which is changed. `ecn` is what its IP header said when it came; `secret_of` finds
+    /// the secret of an opener's identity.
     pub fn handle_datagram(
         &mut self,
         now_ns: u64,
@@ -241,7 +215,8 @@ impl Endpoint {
         }
         let id = self.new_id();
         let settings = self.config.settings;
-        let mut accept = Accept { to: open.from, from: id, settings, nonce: self.draw(), proof: [0; 16] };
+        let mut accept =
+            Accept { to: open.from, from: id, settings, nonce: self.draws.draw(), proof: [0; 16] };
         let base = base_key(&secret, open, &accept);
         accept.proof = accept_proof(&base);
         let keys = Keys::new(base, Side::Acceptor);
@@ -596,37 +571,13 @@ impl Endpoint {
         }
     }
 
-    /// 32 bytes that nobody can foretell.
-    fn draw(&mut self) -> [u8; 32] {
-        self.drawn += 1;
-        mac(&self.random, "braid datagram draw 1", &[&self.drawn.to_le_bytes()])
-    }
-
     fn new_id(&mut self) -> u32 {
         loop {
-            let drawn = self.draw();
+            let drawn = self.draws.draw();
             let id = u32::from_le_bytes(*drawn.first_chunk().expect("32 bytes have a first 4"));
             if id != 0 && !self.entries.contains_key(&id) {
                 return id;
             }
-        }
-    }
-}
-
-impl Event {
-    fn of(id: ConnectionId, news: News) -> Event {
-        match news {
-            News::Readable(stream) => Event::Readable(id, stream),
-            News::Writable(stream) => Event::Writable(id, stream),
-            News::Ended(why) => Event::Ended(id, why),
-        }
-    }
-
-    /// The connection that it is news of.
-    pub fn connection(&self) -> ConnectionId {
-        match self {
-            Event::Opened(id) | Event::Accepted(id, _) | Event::Ended(id, _) => *id,
-            Event::Readable(id, _) | Event::Writable(id, _) => *id,
         }
     }
 }

@@ -39,7 +39,7 @@ pub(crate) struct Opening {
     cookie: Option<[u8; COOKIE_BYTES]>,
     /// Opens since the beginning or the first cookie.
     tries: u32,
-    /// When the first of these was sent.
+    /// The time at which the first of these was sent.
     first_ns: u64,
     /// The moment to send the Open.
     send_ns: u64,
@@ -169,8 +169,8 @@ pub(crate) fn open_proof(secret: &Secret, open: &Open<'_>) -> [u8; 16] {
     proof(&secret.key(), "braid datagram open 1", &[&open.head(), open.identity])
 }
 
-/// The key that all keys of the connection follow from. The cookie is no part of it: whichever of its Opens an
-/// acceptor answers, the opener can tell.
+/// The key that all keys of the connection follow from. The cookie is no part of it: whichever of its Opens
+/// an acceptor answers, the opener can tell.
 pub(crate) fn base_key(secret: &Secret, open: &Open<'_>, accept: &Accept) -> hmac::Key {
     let head = open.head();
     let lasting = &head[..head.len() - COOKIE_BYTES];

@@ -111,7 +111,8 @@ impl Receiver {
         losses::is_recent(&mut self.looked, Instant::now(), count)
     }
 
-    /// By datagrams: paces what this side sends by this rate, in bytes per second; `None`: as the policy does.
+    /// By datagrams: paces what this side sends by this rate, in bytes per second; `None`: as the policy
+    /// does.
     pub fn pace(&self, rate: Option<u64>) {
         if let Some(held) = self.inner.as_datagrams() {
             held.set_rate(rate);

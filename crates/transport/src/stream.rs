@@ -394,6 +394,11 @@ impl Stream {
         }
     }
 
+    /// Returns true if the system sends bytes of files over the connection.
+    pub fn takes_files(&self) -> bool {
+        self.inner.as_tcp().is_some()
+    }
+
     /// The address of this machine's link that the connection is over; `None` if the peer is on this machine,
     /// or if the connection is simulated.
     pub fn link(&self) -> Option<IpAddr> {

@@ -4,6 +4,7 @@
 //!
 //! usage: smoke [SEED] [SECONDS PER TARGET]
 //!        smoke --only TARGET INPUTS [SEED]        so many inputs of one target, however long it takes
+//!        smoke --input TARGET HEX                 one input, as a failure shows it
 //!        smoke --corpus FOLDER                    writes the good inputs for libFuzzer
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -37,6 +38,15 @@ fn main() -> ExitCode {
         Some(text) => text.parse().map_err(|_| format!("\"{text}\" is not a number: smoke [SEED] [SECONDS]")),
         None => Ok(default),
     };
+    if let [flag, name, hex] = &arguments[..]
+        && flag == "--input"
+        && let Some((_, target)) = TARGETS.iter().find(|(known, _)| known == name)
+    {
+        let digits = hex.as_bytes().chunks(2).map_while(|pair| std::str::from_utf8(pair).ok());
+        let input: Vec<u8> = digits.map_while(|pair| u8::from_str_radix(pair, 16).ok()).collect();
+        target(&input);
+        return ExitCode::SUCCESS;
+    }
     if let [flag, name, ..] = &arguments[..]
         && flag == "--only"
     {

@@ -66,8 +66,8 @@ pub(crate) struct Cli {
     /// repeated [env: BRAID_VOLUME_KEYS, with commas between]
     #[arg(long = "volume-key", global = true, value_name = "NAME=FILE", value_parser = volume::key)]
     pub(crate) volume_keys: Vec<String>,
-    /// How data goes to and from drives: tcp, udp (datagrams), or auto: udp where datagrams come through, else
-    /// tcp. A policy of what is sent by datagrams may follow, for measurements: udp:credit [env:
+    /// The way of data to and from drives: tcp, udp (datagrams), or auto: udp where datagrams come through,
+    /// else tcp. A policy of what is sent by datagrams may follow, for measurements: udp:credit [env:
     /// BRAID_TRANSPORT] [default: what cluster.toml says, else tcp]
     #[arg(long, global = true, value_name = "HOW")]
     pub(crate) transport: Option<Transport>,

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::connect::{self, status_soon};
 use crate::files::stat::show_state;
-use crate::operate::transport;
+use crate::operate::status::transport;
 use crate::output::exit::Failure;
 use crate::output::report::{Report, table};
 

@@ -1,6 +1,7 @@
 //! `braid status` and `braid drive ls`: show what the manager knows about the cluster.
 
 pub(crate) mod managers;
+pub(crate) mod transport;
 
 use std::path::Path;
 
@@ -12,7 +13,7 @@ use crate::connect::{self, status_soon};
 use crate::files::stat::show_state;
 use crate::operate::health::{self, Risk};
 use crate::operate::scrub::{StateFacts, state_facts};
-use crate::operate::{heal, rebalance, transport};
+use crate::operate::{heal, rebalance};
 use crate::output::duration;
 use crate::output::exit::{Exit, Failure};
 use crate::output::report::{Report, count, table};

@@ -250,7 +250,7 @@ impl Drives {
         concurrent::all(addresses.into_iter().map(see).collect::<Vec<_>>()).await
     }
 
-    /// Whether datagrams come through to this address, if they are to be used.
+    /// Looks whether datagrams come through to this address, if they are to be used.
     async fn datagrams_at(&self, address: &str) -> Datagrams {
         if self.ways.transport() == Transport::Tcp {
             return Datagrams::NotAsked;

@@ -123,8 +123,8 @@ impl Cluster {
         Cluster::start_with(drives, |_| None).await
     }
 
-    /// A cluster with this many drives, of which clients use nothing but TCP: so for tests with proxies, which
-    /// carry nothing else.
+    /// A cluster with this many drives, of which clients use nothing but TCP: so for tests with proxies,
+    /// which carry nothing else.
     pub(crate) async fn over_tcp(drives: usize) -> Cluster {
         Cluster { transport: Transport::Tcp, ..Cluster::start(drives).await }
     }

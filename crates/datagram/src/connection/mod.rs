@@ -27,12 +27,12 @@ use crate::rtt::Rtt;
 use crate::streams::{Inbound, Incoming, Outbound, StreamId, message_bytes_max};
 use crate::{MILLISECOND, SECOND};
 
-/// Timeouts in a row, and time without progress, after which the path counts as silent: the window shrinks, and
-/// so do datagrams. On a short path the timeouts alone are over while the peer waits for its processor.
+/// Timeouts in a row, and time without progress, after which the path counts as silent: the window shrinks,
+/// and so do datagrams. On a short path the timeouts alone are over while the peer waits for its processor.
 const SILENT_TIMEOUTS: u32 = 3;
 const SILENT_NS: u64 = 100 * MILLISECOND;
-/// Time that the peer has for a sign of life after somebody, who may lie, said that it is gone; on a long path
-/// it is this many timeouts.
+/// Time that the peer has for a sign of life after somebody, who may lie, said that it is gone; on a long
+/// path it is this many timeouts.
 const DOUBT_NS: u64 = SECOND / 2;
 const DOUBT_TIMEOUTS: u64 = 4;
 /// Time in which all that was sent is to arrive after this side has closed.
@@ -66,7 +66,7 @@ pub(crate) struct Connection {
     recovery: Recovery,
     acks: Acks,
     marks: Marks,
-    /// When the last datagram that is acknowledged was sent.
+    /// The time at which the last datagram that is acknowledged was sent.
     acked_sent_ns: u64,
     outbound: Vec<Outbound>,
     inbound: Vec<Inbound>,
@@ -387,6 +387,9 @@ impl Connection {
     /// The opener repeats the handshake: it has not got the Accept.
     pub(crate) fn handle_open_again(&mut self) {
         self.control.resend_accept = self.control.accept.is_some();
+        if let State::Closing { close, .. } = &mut self.state {
+            *close = true;
+        }
     }
 
     pub(crate) fn handle_timeout(&mut self, now_ns: u64) {

@@ -29,16 +29,18 @@ struct Draft {
 impl Connection {
     /// Appends the next datagram to `out`, and returns where it goes.
     pub(crate) fn poll_transmit(&mut self, now_ns: u64, out: &mut Vec<u8>) -> Option<Transmit> {
-        match self.state {
-            State::Over => return None,
-            State::Closing { .. } => return self.transmit_close(now_ns, out),
-            State::Open | State::Finishing { .. } => {}
+        if self.is_over() {
+            return None;
         }
+        // Before the end, too, which the opener could not read without it.
         if std::mem::take(&mut self.control.resend_accept)
             && let Some(accept) = &self.control.accept
         {
             out.extend_from_slice(accept);
             return Some(Transmit::plain(self.peer));
+        }
+        if let State::Closing { .. } = self.state {
+            return self.transmit_close(now_ns, out);
         }
         if let Some(challenge) = self.transmit_challenge(now_ns, out) {
             return Some(challenge);

@@ -68,8 +68,8 @@ pub(crate) trait Policy: fmt::Debug + Send {
     /// Datagrams were lost, or marked by a queue; `sent_ns` is when the last of them was sent.
     fn on_lost(&mut self, _now_ns: u64, _sent_ns: u64) {}
 
-    /// Returns true if a queue may mark datagrams instead of dropping them. Then [`Policy::on_lost`] is called
-    /// for a mark, too.
+    /// Returns true if a queue may mark datagrams instead of dropping them. Then [`Policy::on_lost`] is
+    /// called for a mark, too.
     fn heeds_marks(&self) -> bool {
         false
     }

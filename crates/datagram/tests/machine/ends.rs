@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use braid_datagram::{Config, EndReason, Endpoint, Event, Packet, Settings};
 
-use crate::world::{ACCEPTOR, Flying, MILLISECOND, OPENER, Path, SECOND, World};
+use crate::world::{ACCEPTOR, Flying, IDENTITY, MILLISECOND, OPENER, Path, SECOND, World, secret};
 
 fn opened(config: &Config, path: Path) -> World {
     let mut world = World::new(config, path, 1);
@@ -86,6 +86,17 @@ fn who_has_not_heard_of_an_end_asks_and_learns_it() {
 }
 
 #[test]
+fn an_opener_learns_that_the_acceptor_ends_what_it_has_just_accepted() {
+    let mut world = World::new(&Config::default(), Path::default(), 1);
+    let peer = world.addresses[ACCEPTOR];
+    world.ids[OPENER] = Some(world.ends[OPENER].open(world.now_ns, peer, IDENTITY, secret()));
+    world.aborts = Some("not now");
+    world.run_for(SECOND);
+    let expected = EndReason::ClosedByPeer { code: 0, reason: "not now".to_owned() };
+    assert_eq!(end_of(&world.events[OPENER]), Some(expected));
+}
+
+#[test]
 fn a_long_reason_is_cut_where_a_letter_ends() {
     let mut world = opened(&Config::default(), Path::default());
     let id = world.id(OPENER);
@@ -99,7 +110,7 @@ fn a_long_reason_is_cut_where_a_letter_ends() {
 fn a_connection_that_is_opening_can_be_closed() {
     let mut world = World::new(&Config::default(), Path { lost: 1000, ..Path::default() }, 1);
     let peer = world.addresses[ACCEPTOR];
-    let id = world.ends[OPENER].open(world.now_ns, peer, b"", crate::world::secret());
+    let id = world.ends[OPENER].open(world.now_ns, peer, b"", secret());
     world.ids[OPENER] = Some(id);
     world.ends[OPENER].close(world.now_ns, id, 0, "");
     world.run_for(MILLISECOND);

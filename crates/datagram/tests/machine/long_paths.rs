@@ -59,7 +59,7 @@ fn a_path_that_becomes_long_is_followed() {
     }
 }
 
-/// What counts as lost and arrives all the same is not sent again.
+/// A datagram that counts as lost and arrives all the same is not sent again.
 #[test]
 fn go_back_n_spares_what_has_arrived() {
     let rate = 12_500_000;

@@ -72,6 +72,8 @@ pub(crate) struct World {
     pub(crate) sent_to: BTreeMap<SocketAddr, u64>,
     /// All datagrams that were sent, if they are recorded.
     pub(crate) recorded: Option<Vec<Flying>>,
+    /// The reason for which the acceptor's owner ends each connection at once, if it does.
+    pub(crate) aborts: Option<&'static str>,
     /// True if the ends' owners take messages as soon as they come.
     pub(crate) takes: [bool; 2],
     /// Datagrams that the link's queue has dropped, and those that it has marked.
@@ -111,6 +113,7 @@ impl World {
             finished: Default::default(),
             sent_to: BTreeMap::new(),
             recorded: None,
+            aborts: None,
             takes: [true; 2],
             dropped: 0,
             marked: 0,
@@ -204,6 +207,9 @@ impl World {
             if let Event::Accepted(id, identity) = &event {
                 assert_eq!(identity, IDENTITY);
                 self.ids[end] = Some(*id);
+                if let Some(reason) = self.aborts {
+                    self.ends[end].abort(self.now_ns, *id, 0, reason);
+                }
             }
             self.events[end].push_back(event);
         }

@@ -52,6 +52,7 @@ pub(crate) async fn serve(core: Arc<Core>, stream: Stream, closing: watch::Recei
     let mut closing = closing;
     let peer = stream.address().to_owned();
     let is_local = stream.is_local();
+    let takes_files = stream.takes_files();
     let (Ok(visitor), Ok(holder)) = (Visitor::of(&stream), stream.holder()) else { return };
     let link = stream.link();
     let (mut sender, receiver) = stream.into_halves();
@@ -104,7 +105,7 @@ pub(crate) async fn serve(core: Arc<Core>, stream: Stream, closing: watch::Recei
         permits,
         receiver,
     };
-    let mut requests = Requests::new(Arc::clone(&core), is_local, is_private, inward);
+    let mut requests = Requests::new(Arc::clone(&core), is_local, takes_files && !is_private, inward);
     let ended = reader.run(&mut requests, closing).await;
     // Answers from before the end are sent, whatever the reason for the end.
     let ended = ended.and(reader.send_answers(&core).await);

@@ -50,20 +50,21 @@ pub(crate) struct Requests {
     promised_buffers: Arc<Connection>,
     /// True if the peer is on this machine.
     is_local: bool,
-    /// True if the connection is in TLS: what is sent passes through this process.
-    is_private: bool,
+    /// True if the connection takes bytes from files: not in TLS or by datagrams, where what is sent passes
+    /// through this process.
+    takes_files: bool,
     /// The connection's payloads; `None`: they need no turns.
     inward: Option<Arc<Inward>>,
     pub(crate) objects: Objects,
 }
 
 impl Requests {
-    /// Creates the state of one connection. `is_local`: its peer is on this machine; `is_private`: it is in
-    /// TLS.
+    /// Creates the state of one connection. `is_local`: its peer is on this machine; `takes_files`: it takes
+    /// bytes from files.
     pub(crate) fn new(
         core: Arc<Core>,
         is_local: bool,
-        is_private: bool,
+        takes_files: bool,
         inward: Option<Arc<Inward>>,
     ) -> Requests {
         let buffers = Arc::new(core.pool.connection());
@@ -73,7 +74,7 @@ impl Requests {
             buffers,
             promised_buffers,
             is_local,
-            is_private,
+            takes_files,
             inward,
             objects: Objects::default(),
         }
@@ -83,7 +84,7 @@ impl Requests {
     pub(crate) fn sendfile_min(&self) -> Option<u32> {
         // A modelled disk has no file of the system.
         let is_real = self.core.settings.disk_model.is_none();
-        (is_real && !self.is_private).then(|| self.core.sending.bytes_min(self.is_local))
+        (is_real && self.takes_files).then(|| self.core.sending.bytes_min(self.is_local))
     }
 
     pub(crate) fn core(&self) -> Arc<Core> {

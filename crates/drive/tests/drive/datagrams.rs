@@ -1,7 +1,6 @@
 //! Sessions by datagrams: a drive takes the handshakes that show a capability under which it would serve
 //! something, and what comes in the session is judged as over TCP.
 
-use std::net::UdpSocket;
 use std::time::Duration;
 
 use braid_layout::{ClientId, DriveId, OperationNumber, PartitionId};
@@ -12,10 +11,11 @@ use braid_wire::capability::{Protection, Rights};
 use braid_wire::control::Grant;
 use braid_wire::data::{GetAttributes, Retire};
 use braid_wire::{Capability, Key, Reason, Wire};
+use tokio::net::UdpSocket;
 
 use crate::support::manager::Manager;
 use crate::support::requests::*;
-use crate::support::{Drive, config, fails, reason, settings};
+use crate::support::{Drive, config, fails, reason, settings, within};
 
 impl Drive {
     async fn by_datagrams(&self, grant: &Grant) -> Result<DriveSession, TransportError> {
@@ -109,9 +109,8 @@ async fn a_flood_of_handshakes_is_answered_by_less_and_holds_up_nobody() {
     let manager = Manager::start().await;
     let drive = Drive::start(dir.path(), &manager).await;
     drive.prepare().await;
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.connect(drive.address).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    socket.connect(drive.address).await.unwrap();
     // An Open with the identity of a good capability, and a cookie and a proof that somebody made up.
     let identity = drive.grant(object_level()).capability.to_bytes();
     let mut open = vec![0xb1, 1];
@@ -124,18 +123,18 @@ async fn a_flood_of_handshakes_is_answered_by_less_and_holds_up_nobody() {
     open.extend_from_slice(&identity);
     open.resize(1200, 0);
     let mut answer = [0; 2048];
-    let ask = |open: &[u8], answer: &mut [u8]| {
-        socket.send(open).unwrap();
-        socket.recv(answer).unwrap()
+    let ask = async |open: &[u8], answer: &mut [u8]| {
+        socket.send(open).await.unwrap();
+        within(socket.recv(answer)).await.unwrap()
     };
     // A flood of them: each is answered by less, and the drive serves on.
     for _ in 0..1000 {
-        let length = ask(&open, &mut answer);
+        let length = ask(&open, &mut answer).await;
         assert_eq!((answer[0], length), (0xb2, 32), "a cookie, and no connection");
     }
     open[48..72].copy_from_slice(&answer[8..32]);
     for _ in 0..100 {
-        let length = ask(&open, &mut answer);
+        let length = ask(&open, &mut answer).await;
         assert_eq!((answer[0], answer[1], length), (0xb4, 2, 8), "the proof is wrong");
     }
     let grant = drive.grant(object_level());
@@ -168,7 +167,7 @@ async fn a_drive_that_is_told_not_to_does_not_listen_for_datagrams_and_one_that_
     drive.stop().await;
 
     // The port is free for TCP, and taken for UDP.
-    let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let taken = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let dir = tempfile::tempdir().unwrap();
     let mut config = config(dir.path(), &manager, crate::support::settings().0);

@@ -165,12 +165,12 @@ pub(crate) enum Bench {
         after_help = "Servers stand in the drives' places and answer with blocks, without stores. They are on hosts, network namespaces, and the client's link is limited by `tc tbf`: that needs root and iproute2, and losses nftables; rows are left out without them. docs/bench.md says what each row does.\n\nRows:\n  \
         loopback  without a limit: rate and processor time\n  \
         clean     100 Mbit/s and 1 Gbit/s, with a deep queue and a shallow one\n  \
-        loss      the same with 0.1, 1 and 3 % of the frames lost\n  \
+        loss      deep queues, with 0.1, 1 and 3 % of the frames lost\n  \
         shared    a connection beside 1, 2 and 4 of TCP: how fairly\n  \
         incast    4 to 32 servers answer at once, over 200 Mbit/s with queues of 64 and 32 KiB\n  \
         paper     as Swift/RAID measured its adaptive flow control: 3 to 5 drives, raid0, raid4, raid5\n  \
         away      a data drive of five away against all\n\n\
-        It takes about 25 minutes. It ends its processes and removes its hosts, also on Ctrl-C.\n\nExamples:\n  \
+        It takes about 20 minutes. It ends its processes and removes its hosts, also on Ctrl-C.\n\nExamples:\n  \
         braid-lab bench transport\n  braid-lab bench transport --quick --json\n  braid-lab bench transport --only incast\n  \
         braid-lab bench transport --out docs/results"
     )]

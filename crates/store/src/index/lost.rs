@@ -48,7 +48,8 @@ impl Index {
         values.chain(self.lost.within(Key::FIRST, Key::End).map(LostKeys::from))
     }
 
-    /// Treats everything that is lost as a whole as absent from now on: ranges of keys, and objects.
+    /// Treats everything that is lost as a whole as absent from now on: ranges of keys, objects, and partitions
+    /// that have lost their values and have no objects.
     pub(crate) fn forget_lost(&mut self) {
         self.lost.forget(Key::FIRST, Key::End);
         let of = |(&partition, owner): (&PartitionId, &Partition)| {
@@ -57,6 +58,7 @@ impl Index {
         };
         let lost: Vec<(PartitionId, ObjectId)> = self.partitions.iter().flat_map(of).collect();
         lost.into_iter().for_each(|(partition, object)| drop(self.drop_object(partition, object)));
+        self.partitions.retain(|_, partition| partition.known || !partition.objects.is_empty());
     }
 
     /// Number of items of [`Index::lost_keys`].

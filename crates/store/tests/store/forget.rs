@@ -34,6 +34,32 @@ fn an_object_that_is_lost_is_gone_once_it_is_forgotten_and_others_stay() {
     only_the_other_is_there(&open(dir.path()).0);
 }
 
+#[test]
+fn a_partition_that_is_lost_with_all_its_objects_is_gone_once_it_is_forgotten() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = fresh(dir.path(), options());
+    store.commit(create(1)).expect("create");
+    store.commit(Mutation::Write(write(1, 0, 0, 5000, version(1, 1)))).expect("write");
+    store.checkpoint().expect("checkpoint");
+    store.close().expect("close");
+    drop(store);
+    for segment in segments(dir.path()) {
+        std::fs::remove_file(segment).expect("removed");
+    }
+    let (store, _) = open(dir.path());
+    assert!(!store.lost(9).is_empty());
+    store.forget_lost().expect("forget");
+    assert_eq!(store.lost(9), []);
+    let found = store.objects(P, None, 9);
+    assert!(matches!(found, Err(Error::NoPartition(P))), "{found:?}");
+    store.commit(partition()).expect("partition");
+    store.commit(create(3)).expect("create");
+    drop(store);
+    let (store, _) = open(dir.path());
+    assert_eq!(store.lost(9), []);
+    assert_eq!(store.objects(P, None, 9).expect("objects"), [ObjectId(3)]);
+}
+
 fn only_the_other_is_there(store: &Store) {
     assert_eq!(store.objects(P, None, 9).expect("objects"), [ObjectId(1)]);
     let found = store.object(P, ObjectId(2));

@@ -25,10 +25,10 @@ pub(crate) enum DatagramSocket {
 }
 
 impl DatagramSocket {
-    /// Sockets at one address, among which the system shares out the peers, by a hash of both sides' addresses
-    /// and ports: all datagrams of a peer come to one of them, as long as no socket joins or leaves. So a
-    /// machine with several processors serves several peers at a time. What comes before a socket is served
-    /// waits. A simulated host has one.
+    /// Sockets at one address, among which the system shares out the peers, by a hash of both sides'
+    /// addresses and ports: all datagrams of a peer come to one of them, as long as no socket joins or
+    /// leaves. So a machine with several processors serves several peers at a time. What comes before a
+    /// socket is served waits. A simulated host has one.
     pub(crate) fn bind_shared(address: SocketAddr, count: usize) -> io::Result<Vec<DatagramSocket>> {
         #[cfg(feature = "simulated")]
         if let Some(host) = simulated::host() {

@@ -4,13 +4,13 @@
 //!
 //! - `tcp`: nothing else.
 //! - `udp`: datagrams only. Where they do not come through, the error says so.
-//! - `auto`: both are tried at the same time. If the session by datagrams stands within [`PROBE`], it is taken,
-//!   else the one over TCP. What was found at an address is remembered for [`REMEMBERED`]: after that, or when
-//!   datagrams do not come through any more, it is found out anew.
+//! - `auto`: both are tried at the same time. If the session by datagrams stands within [`PROBE`], it is
+//!   taken, else the one over TCP. What was found at an address is remembered for [`REMEMBERED`]: after that,
+//!   or when datagrams do not come through any more, it is found out anew.
 //!
-//! A session goes over TCP in any case if it has no capability to show, or if it is in TLS.
-//! Nothing tells beforehand whether a drive listens for datagrams: one that does not, or is older than they
-//! are, does not answer.
+//! A session goes over TCP in any case if it has no capability to show, or if it is in TLS. Nothing tells
+//! beforehand whether a drive listens for datagrams: one that does not, or is older than they are, does not
+//! answer.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,8 +32,8 @@ use crate::drive_session::{Connecting, DriveSession, Home};
 use crate::error::{Result, TransportError};
 use crate::limits::Limits;
 
-/// Time for the handshake of datagrams and the drive's hello before TCP is taken: an Open that is lost is sent
-/// twice more until then.
+/// Time for the handshake of datagrams and the drive's hello before TCP is taken: an Open that is lost is
+/// sent twice more until then.
 pub const PROBE: Duration = Duration::from_millis(500);
 
 /// Time for which it is remembered whether datagrams come through to an address.
@@ -68,9 +68,9 @@ pub enum BadTransport {
 /// The way that a session goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// Over TCP.
+    /// The session is over a TCP connection.
     Tcp,
-    /// By datagrams.
+    /// The session is by datagrams over UDP.
     Udp,
 }
 
@@ -155,7 +155,8 @@ impl Ways {
         self.transport
     }
 
-    /// Connects to a drive at `address`. The future is boxed: callers' own would be too deep for the compiler.
+    /// Connects to a drive at `address`. The future is boxed: callers' own would be too deep for the
+    /// compiler.
     pub fn connect<'a>(&'a self, address: &'a str, call: Call<'a>) -> Connecting<'a> {
         Box::pin(self.find(address, call))
     }

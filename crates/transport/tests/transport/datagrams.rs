@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_datagram::{Config, Secret};
-use braid_transport::{Limits, Listener, Receiver, SecretOf, Sender, Stream, TransportError, session_config};
+use braid_transport::{
+    Capacity, Limits, Listener, Receiver, SecretOf, Sender, Stream, TransportError, session_config,
+};
+use tokio::net::UdpSocket;
 
 const IDENTITY: &[u8] = b"a capability";
 
@@ -83,11 +86,62 @@ async fn frames_come_whole_in_both_directions_and_then_the_end() {
     assert!(by_tcp.is_ok() && accepted.is_ok());
 }
 
+/// A port's task ran before its connection was there, and ended: nothing was sent then.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_connects_always_sends_something() {
+    let listener = listener().await;
+    for _ in 0..200 {
+        pair(&listener).await;
+    }
+}
+
 #[tokio::test]
 async fn who_does_not_know_the_secret_is_refused() {
     let listener = listener().await;
     let refused = connect(&listener, 8).await.unwrap_err();
     assert!(refused.to_string().contains("does not accept the proof"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_full_listener_says_so() {
+    let secret_of: SecretOf = Arc::new(|_| Some(Secret::new([7; 32])));
+    let capacity = Capacity { connections: 1, ..Capacity::default() };
+    let mut listener = Listener::bind_with("127.0.0.1:0", Limits::default(), capacity).await.unwrap();
+    listener.add_datagrams(&config(), &secret_of).unwrap();
+    let first = pair(&listener).await;
+    // Each of its sockets takes one, and the system decides to which of them a peer comes.
+    let mut taken = Vec::new();
+    let refused = loop {
+        match connect(&listener, 7).await {
+            Ok(stream) => taken.push(stream),
+            Err(refused) => break refused,
+        }
+        assert!(taken.len() < 64);
+    };
+    assert!(refused.to_string().contains("as many connections as it takes"), "{refused}");
+    drop(first);
+}
+
+/// The answer of a listener to this datagram.
+async fn answer(listener: &Listener, datagram: &[u8]) -> Vec<u8> {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    socket.connect(listener.local_address()).await.unwrap();
+    socket.send(datagram).await.unwrap();
+    let mut answer = vec![0; 2000];
+    let answered = tokio::time::timeout(Duration::from_secs(30), socket.recv(&mut answer)).await;
+    answer.truncate(answered.expect("an answer comes").unwrap());
+    answer
+}
+
+#[tokio::test]
+async fn who_speaks_another_version_or_of_another_connection_is_answered_shortly() {
+    let listener = listener().await;
+    let mut open = vec![0; 1200];
+    open[..8].copy_from_slice(&[0xb1, 9, 0, 0, 1, 2, 3, 4]);
+    assert_eq!(answer(&listener, &open).await, [0xb5, 1, 1, 0, 1, 2, 3, 4]);
+    let mut data = vec![0; 25];
+    data[..5].copy_from_slice(&[0xb7, 1, 2, 3, 4]);
+    assert_eq!(answer(&listener, &data).await, [0xb6, 0, 0, 0, 1, 2, 3, 4]);
 }
 
 #[tokio::test]
@@ -110,8 +164,13 @@ async fn a_peer_that_ends_is_noticed() {
     assert!(matches!(receiver.frame().await, Ok(None)), "its sender's end comes first");
     let address = listener.local_address().to_string();
     drop(listener);
-    let limits = Limits { connect: Duration::from_millis(300), ..Limits::default() };
+    let limits = Limits::default();
     let nobody =
         Stream::connect_by_datagrams(&address, &limits, config(), IDENTITY, Secret::new([7; 32])).await;
-    assert!(matches!(nobody, Err(TransportError::Timeout { .. })), "{nobody:?}");
+    // The socket is there as long as its connections are, and ends what nobody accepts.
+    let told = match nobody {
+        Ok(stream) => stream.into_halves().1.frame().await.unwrap_err(),
+        Err(error) => error,
+    };
+    assert!(matches!(told, TransportError::Closed { .. }), "{told:?}");
 }

@@ -19,8 +19,9 @@ use crate::bench::hosts::{Hosts, Shape};
 /// Common name of the rows.
 pub(super) const GROUP: &str = "incast";
 const LINK_BITS: u64 = 200_000_000;
-const SENDERS: (&[usize], &[usize]) = (&[4, 8, 16, 32], &[4]);
-const QUEUES: (&[u64], &[u64]) = (&[64 << 10, 32 << 10], &[64 << 10]);
+/// Bytes of the queue, with numbers of servers.
+const SETS: [(u64, &[usize]); 2] = [(64 << 10, &[4, 8, 16, 32]), (32 << 10, &[16, 32])];
+const QUICK_SETS: [(u64, &[usize]); 1] = [(64 << 10, &[4])];
 /// Bytes in flight of one sender that has its turn: enough to go on while acknowledgements are under way.
 const TURN_BYTES: u64 = 8 << 10;
 /// The share of the link, and the slowest round of a hundred over the ideal.
@@ -40,14 +41,12 @@ enum Turns {
     Known,
 }
 
-const CASES: [(&str, Turns); 9] = [
+const CASES: [(&str, Turns); 7] = [
     ("tcp", Turns::None),
     ("tcp-of-system", Turns::None),
     ("tcp", Turns::Found),
     ("tcp", Turns::Known),
-    ("stop-and-wait", Turns::None),
     ("go-back-n", Turns::None),
-    ("selective-repeat", Turns::None),
     ("cubic", Turns::None),
     ("credit", Turns::Known),
 ];
@@ -69,9 +68,9 @@ impl Turns {
 }
 
 pub(super) async fn measure(run: &mut Run, points: &mut Points) -> Result<(), Failure> {
-    for &queue_bytes in run.size(QUEUES.0, QUEUES.1) {
+    for &(queue_bytes, senders) in run.size(&SETS[..], &QUICK_SETS[..]) {
         let shape = Shape { bits: LINK_BITS, queue_bytes };
-        for &senders in run.size(SENDERS.0, SENDERS.1) {
+        for &senders in senders {
             let name = format!("{GROUP}, {shape}, {senders} servers");
             let named = |way: Way, turns: Turns| {
                 let turns = if way.is_credit() { "" } else { turns.words() };
@@ -140,8 +139,8 @@ async fn rounds(
         peers.iter().for_each(|peer| peer.set_window(each));
     }
     // Credit that is found needs some seconds.
-    let warm = Duration::from_millis(run.size(if turns == Turns::Found { 5000 } else { 1000 }, 300));
-    let counted = Duration::from_millis(run.size(8000, 1000));
+    let warm = Duration::from_millis(run.size(if turns == Turns::Found { 5000 } else { 1000 }, 100));
+    let counted = Duration::from_millis(run.size(4000, 300));
     let credit = Arc::new(Credit::default());
     let permits = Semaphore::new(at_once);
     let mut rounds = Rounds::default();

@@ -31,16 +31,22 @@ struct Sample {
 }
 
 pub(super) async fn measure(run: &mut Run) -> Result<(), Failure> {
-    for (name, exchange) in [("read", Exchange::read(BLOCK_BYTES)), ("write", Exchange::write(BLOCK_BYTES))] {
-        let row = |way: Way| format!("{GROUP}, {name}: {} over TCP (cubic)", way.shown());
-        let mut ways: Vec<Way> = Way::named(&WAYS).into_iter().filter(|&way| run.wants(&row(way))).collect();
+    let kinds = [("read", Exchange::read(BLOCK_BYTES)), ("write", Exchange::write(BLOCK_BYTES))];
+    let row = |name: &str, way: Way| format!("{GROUP}, {name}: {} over TCP (cubic)", way.shown());
+    let all = Way::named(&WAYS);
+    if !kinds.iter().any(|kind| all.iter().any(|&way| run.wants(&row(kind.0, way)))) {
+        return Ok(());
+    }
+    let server = Server::start(None, &all)?;
+    for (name, exchange) in kinds {
+        let row = |way: Way| row(name, way);
+        let mut ways: Vec<Way> = all.iter().copied().filter(|&way| run.wants(&row(way))).collect();
         if ways.is_empty() {
             continue;
         }
         if !ways.contains(&Way::Tcp) {
             ways.insert(0, Way::Tcp);
         }
-        let server = Server::start(None, &ways)?;
         let mut peers = Vec::new();
         for &way in &ways {
             let peer = server.connect(way).await?;
@@ -49,7 +55,7 @@ pub(super) async fn measure(run: &mut Run) -> Result<(), Failure> {
             }
             peers.push(peer);
         }
-        let (rounds, times) = run.size((7, Times::new(300, 1000)), (1, Times::new(50, 100)));
+        let (rounds, times) = run.size((5, Times::new(200, 800)), (1, Times::new(50, 100)));
         let mut found = vec![Vec::new(); ways.len()];
         for round in 0..rounds {
             for at in 0..ways.len() {

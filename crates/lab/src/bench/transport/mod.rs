@@ -1,5 +1,5 @@
-//! `braid-lab bench transport` (E6): datagrams under each policy, beside TCP, as streams between a server in a
-//! drive's place and a client, without stores. Each group of rows is a module with a `measure`.
+//! `braid-lab bench transport` (E6): datagrams under each policy, beside TCP, as streams between a server in
+//! a drive's place and a client, without stores. Each group of rows is a module.
 
 mod charts;
 mod incast;

@@ -18,7 +18,7 @@ const BESIDE: (&[usize], &[usize]) = (&[1, 2, 4], &[1]);
 const FAIR: Goal = Goal::AtLeast(0.9);
 const FAIR_WAY: &str = "cubic";
 /// The ways of the one connection: that of TCP is what is usual.
-const WAYS: [&str; 4] = ["tcp", "cubic", "selective-repeat", "go-back-n"];
+const WAYS: [&str; 2] = ["tcp", "cubic"];
 
 pub(super) async fn measure(run: &mut Run) -> Result<(), Failure> {
     let ways = Way::named(&WAYS);
@@ -54,7 +54,7 @@ async fn case(run: &Run, shape: &Shape, beside: usize, ways: &[Way]) -> Result<V
     }
     let servers = Server::on_each(&hosts, 1 + beside, &served)?;
     hosts.shape(shape)?;
-    let (rounds, times) = run.size((5, Times::new(2000, 4000)), (1, Times::new(200, 300)));
+    let (rounds, times) = run.size((5, Times::new(1000, 2000)), (1, Times::new(100, 200)));
     let mut found = vec![Vec::new(); ways.len()];
     for round in 0..rounds {
         for (&way, found) in ways.iter().zip(&mut found) {

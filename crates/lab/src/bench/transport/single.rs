@@ -30,13 +30,17 @@ const ALL: [&str; 13] = [
     "credit",
     "cubic",
 ];
+/// Those of a link whose rate a few datagrams in flight cannot fill, and of a quick run.
+const FAST: [&str; 8] =
+    ["tcp", "tcp-of-system", "window-5", "window-32", "go-back-n", "selective-repeat", "credit", "cubic"];
 /// Ways that find or know how much may be in flight on any of the links.
 const ADAPTIVE: [&str; 4] = ["go-back-n", "selective-repeat", "credit", "cubic"];
 /// Ways over links that lose.
 const LOSSY: [&str; 7] =
     ["tcp", "tcp-of-system", "window-32", "go-back-n", "selective-repeat", "credit", "cubic"];
-/// Frames of 1,000 that are lost.
-const LOSSES: (&[u32], &[u32]) = (&[1, 10, 30], &[10]);
+/// Links, and frames of 1,000 that are lost.
+const LOSSES: [(Shape, u32); 4] =
+    [(Shape::ALL[0], 10), (Shape::ALL[0], 1), (Shape::ALL[0], 30), (Shape::ALL[2], 10)];
 /// Share of what UDP's payload can carry, of a clean link.
 const FULL: Goal = Goal::AtLeast(0.97);
 /// The same with one frame of 100 lost.
@@ -72,7 +76,8 @@ impl Case {
 
 pub(super) async fn clean(run: &mut Run) -> Result<(), Failure> {
     for shape in run.size(&Shape::ALL[..], &Shape::ALL[..1]) {
-        let ways = Way::named(&ALL);
+        let names = if run.size(shape.bits > SLOW_BITS, true) { &FAST[..] } else { &ALL[..] };
+        let ways = Way::named(names);
         let case = Case { name: format!("{CLEAN}, {shape}"), shape: *shape, losses: 0, ways };
         measure(run, &case).await?;
     }
@@ -80,14 +85,12 @@ pub(super) async fn clean(run: &mut Run) -> Result<(), Failure> {
 }
 
 pub(super) async fn lossy(run: &mut Run, points: &mut Points) -> Result<(), Failure> {
-    for shape in run.size(&[Shape::ALL[0], Shape::ALL[2]][..], &Shape::ALL[..1]) {
-        for &losses in run.size(LOSSES.0, LOSSES.1) {
-            let percent = f64::from(losses) / 10.0;
-            let name = format!("{LOSS} {percent} %, {shape}");
-            let case = Case { name, shape: *shape, losses, ways: Way::named(&LOSSY) };
-            for (way, share) in measure(run, &case).await? {
-                points.loss.push((shape.bits, way, percent, share));
-            }
+    for &(shape, losses) in run.size(&LOSSES[..], &LOSSES[..1]) {
+        let percent = f64::from(losses) / 10.0;
+        let name = format!("{LOSS} {percent} %, {shape}");
+        let case = Case { name, shape, losses, ways: Way::named(&LOSSY) };
+        for (way, share) in measure(run, &case).await? {
+            points.loss.push((shape.bits, way, percent, share));
         }
     }
     Ok(())
@@ -117,7 +120,7 @@ async fn measure(run: &mut Run, case: &Case) -> Result<Vec<(Way, f64)>, Failure>
     }
     hosts.shape(&case.shape)?;
     hosts.lose(case.losses)?;
-    let (rounds, times) = run.size((5, Times::new(500, 1000)), (1, Times::new(100, 200)));
+    let (rounds, times) = run.size((5, Times::new(300, 700)), (1, Times::new(100, 100)));
     let mut found = vec![Vec::new(); ways.len()];
     for round in 0..rounds {
         for at in 0..ways.len() {

@@ -23,8 +23,7 @@ const PAPER_UNIT: usize = 7340;
 const PAPER_BLOCKS: usize = 40;
 const PAPER_QUEUE: u64 = 50 * 1514;
 /// Its Ethernet, and one whose ratio of wire to processor is more that of today.
-const PAPER_BITS: (&[u64], &[u64]) = (&[10_000_000, 100_000_000], &[100_000_000]);
-const PAPER_DRIVES: (&[usize], &[usize]) = (&[3, 4, 5], &[3]);
+const PAPER_SETS: [(u64, &[usize]); 2] = [(10_000_000, &[3, 4, 5]), (100_000_000, &[3])];
 const PAPER_WAYS: [&str; 8] =
     ["tcp", "stop-and-wait", "window-1", "window-2", "window-3", "window-4", "window-5", "go-back-n"];
 const BASE_WAY: &str = "stop-and-wait";
@@ -173,14 +172,12 @@ impl Transfer {
 
 /// The setting of the paper: 40 blocks, by windows of 1 to 5 and by its adaptive control.
 pub(super) async fn paper(run: &mut Run, points: &mut Points) -> Result<(), Failure> {
-    for &bits in run.size(PAPER_BITS.0, PAPER_BITS.1) {
-        for &drives in run.size(PAPER_DRIVES.0, PAPER_DRIVES.1) {
+    for &(bits, drives) in run.size(&PAPER_SETS[..], &PAPER_SETS[1..]) {
+        for &drives in drives {
             let row = |scheme: Scheme, direction: Direction| {
                 let [scheme, direction] = [scheme.name(), direction.name()];
-                let mbits = bits / 1_000_000;
-                format!(
-                    "{PAPER}, {mbits} Mbit/s, {drives} drives, {scheme}, {direction}: {ADAPTIVE_WAY} over {BASE_WAY}"
-                )
+                let name = format!("{PAPER}, {} Mbit/s, {drives} drives", bits / 1_000_000);
+                format!("{name}, {scheme}, {direction}: {ADAPTIVE_WAY} over {BASE_WAY}")
             };
             let kinds = Scheme::ALL.iter().flat_map(|&scheme| Direction::ALL.map(|way| (scheme, way)));
             let kinds: Vec<(Scheme, Direction)> =
@@ -196,7 +193,7 @@ pub(super) async fn paper(run: &mut Run, points: &mut Points) -> Result<(), Fail
                 run.tell(name.clone());
                 let stripes = PAPER_BLOCKS.div_ceil(drives - scheme.parity_units());
                 let transfer = Transfer { scheme, drives, unit_bytes: PAPER_UNIT, stripes, away: None };
-                let rates = set.rates(&transfer, direction, run.size((7, 1), (1, 0))).await?;
+                let rates = set.rates(&transfer, direction, run.size((5, 1), (1, 0))).await?;
                 let of = |name: &str| rates[PAPER_WAYS.iter().position(|way| *way == name).unwrap_or(0)];
                 let words = PAPER_WAYS
                     .iter()
@@ -249,7 +246,7 @@ pub(super) async fn away(run: &mut Run) -> Result<(), Failure> {
                 stripes: AWAY_STRIPES,
                 away: None,
             };
-            let times = run.size((7, 1), (1, 0));
+            let times = run.size((5, 1), (1, 0));
             let all = set.rates(&whole, direction, times).await?;
             let less = set.rates(&Transfer { away: Some(0), ..whole }, direction, times).await?;
             for ((&way, all), less) in ways.iter().zip(all).zip(less) {
