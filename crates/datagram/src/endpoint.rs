@@ -384,6 +384,13 @@ impl Endpoint {
         incoming
     }
 
+    /// Gives a message back that was received: its memory serves for another of the stream.
+    pub fn recycle(&mut self, id: ConnectionId, stream: StreamId, message: Vec<u8>) {
+        if let Some(connection) = self.connection(id) {
+            connection.recycle(stream, message);
+        }
+    }
+
     /// Returns true if [`Endpoint::poll_transmit`] may have something.
     pub fn has_ready(&self) -> bool {
         !self.ready.is_empty() || !self.replies.is_empty()

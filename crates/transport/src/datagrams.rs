@@ -11,6 +11,7 @@
 mod driver;
 mod halves;
 mod socket;
+mod spares;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -28,6 +29,7 @@ use tokio::time::Instant;
 
 pub(crate) use halves::{DatagramRead, DatagramWrite};
 pub(crate) use socket::DatagramSocket;
+use spares::Spares;
 
 /// The longest message that bytes go in.
 const PIECE_BYTES: usize = 64 << 10;
@@ -57,6 +59,7 @@ pub(crate) struct Port {
     begun: Instant,
     secret_of: Option<SecretOf>,
     inner: Mutex<Inner>,
+    spares: Arc<Spares>,
     /// The machine may have something to send, or another deadline.
     work: Notify,
 }
@@ -129,6 +132,7 @@ impl Port {
             begun: Instant::now(),
             secret_of,
             inner: Mutex::new(inner),
+            spares: Arc::default(),
             work: Notify::new(),
         }))
     }

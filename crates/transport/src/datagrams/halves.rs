@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use braid_datagram::{EndReason, Incoming, SendError};
-use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::datagrams::{Held, PIECE_BYTES, in_words};
@@ -18,8 +17,10 @@ const STREAM: u16 = 0;
 #[derive(Debug)]
 pub(crate) struct DatagramRead {
     held: Arc<Held>,
-    /// That which is left of the last message.
-    left: Bytes,
+    /// The last message.
+    message: Vec<u8>,
+    /// Number of its bytes that were taken.
+    taken: usize,
 }
 
 /// The sending direction. The peer sees its end when it is dropped.
@@ -28,7 +29,7 @@ pub(crate) struct DatagramWrite(Arc<Held>);
 
 impl DatagramRead {
     pub(crate) fn new(held: Arc<Held>) -> DatagramRead {
-        DatagramRead { held, left: Bytes::new() }
+        DatagramRead { held, message: Vec::new(), taken: 0 }
     }
 
     /// The connection, to steer it.
@@ -39,9 +40,11 @@ impl DatagramRead {
     /// Takes the next message; returns false at the end.
     fn poll_message(&mut self, context: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let mut inner = self.held.port.lock();
+        inner.endpoint.recycle(self.held.id, STREAM, std::mem::take(&mut self.message));
+        self.taken = 0;
         match inner.endpoint.receive(self.held.id, STREAM) {
             Some(Incoming::Message(message)) => {
-                self.left = message.into();
+                self.message = message;
                 let is_credit_owed = inner.endpoint.has_ready();
                 drop(inner);
                 if is_credit_owed {
@@ -69,7 +72,7 @@ impl AsyncRead for DatagramRead {
         context: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        while self.left.is_empty() && into.remaining() > 0 {
+        while self.taken == self.message.len() && into.remaining() > 0 {
             match self.poll_message(context) {
                 Poll::Ready(Ok(true)) => {}
                 Poll::Ready(Ok(false)) => return Poll::Ready(Ok(())),
@@ -77,9 +80,10 @@ impl AsyncRead for DatagramRead {
                 Poll::Pending => return Poll::Pending,
             }
         }
-        let count = self.left.len().min(into.remaining());
-        into.put_slice(&self.left[..count]);
-        self.left.advance(count);
+        let left = &self.message[self.taken..];
+        let count = left.len().min(into.remaining());
+        into.put_slice(&left[..count]);
+        self.taken += count;
         Poll::Ready(Ok(()))
     }
 }
@@ -132,12 +136,12 @@ impl AsyncWrite for DatagramWrite {
         }
         // Others need not wait for the copy; only this half sends on the stream.
         drop(inner);
-        let mut piece = Vec::with_capacity(count);
+        let mut piece = port.spares.take(count);
         for slice in slices {
             let more = slice.len().min(count - piece.len());
             piece.extend_from_slice(&slice[..more]);
         }
-        let sent = port.lock().endpoint.send(*id, STREAM, piece.into());
+        let sent = port.lock().endpoint.send(*id, STREAM, port.spares.lend(piece));
         port.work.notify_one();
         Poll::Ready(sent.map(|()| count).map_err(io::Error::other))
     }
