@@ -36,8 +36,8 @@ fn refused(said: &Said) -> bool {
     said.code != 0
 }
 
-/// On one machine a read is copied unless sendfile was measured to be cheaper, and sent by sendfile if that is
-/// asked for. Nothing of a modelled disk comes from the page cache.
+/// On one machine a read is copied unless sendfile was measured to be cheaper, and sent by sendfile if that
+/// is asked for. Nothing of a modelled disk comes from the page cache.
 #[test]
 fn reads_leave_as_was_asked() {
     for (options, expected) in [
