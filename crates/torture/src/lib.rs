@@ -38,8 +38,6 @@ mod reserver;
 mod run;
 mod site;
 mod snapper;
-#[cfg(test)]
-mod talk;
 mod told;
 mod trace;
 mod workload;

@@ -9,6 +9,8 @@
 
 mod datagrams;
 mod ends;
+#[cfg(test)]
+mod talk;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;

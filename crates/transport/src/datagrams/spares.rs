@@ -1,5 +1,5 @@
-//! Buffers for what is written, which are used again once the peer has what was in them: to get memory from the
-//! system for each costs about as much as a copy.
+//! Buffers for what is written, which are used again once the peer has what was in them: to get memory from
+//! the system for each costs about as much as a copy.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
