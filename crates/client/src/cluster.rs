@@ -97,7 +97,7 @@ pub enum TransportFrom {
     Default,
     /// The cluster's file.
     File,
-    /// [`TRANSPORT_VARIABLE`].
+    /// The environment's [`TRANSPORT_VARIABLE`].
     Environment,
 }
 

@@ -11,7 +11,6 @@
 mod driver;
 mod halves;
 mod socket;
-mod spares;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -29,7 +28,6 @@ use tokio::time::Instant;
 
 pub(crate) use halves::{DatagramRead, DatagramWrite};
 pub(crate) use socket::DatagramSocket;
-use spares::Spares;
 
 /// The longest message that bytes go in.
 const PIECE_BYTES: usize = 64 << 10;
@@ -59,7 +57,6 @@ pub(crate) struct Port {
     begun: Instant,
     secret_of: Option<SecretOf>,
     inner: Mutex<Inner>,
-    spares: Arc<Spares>,
     /// The machine may have something to send, or another deadline.
     work: Notify,
 }
@@ -132,7 +129,6 @@ impl Port {
             begun: Instant::now(),
             secret_of,
             inner: Mutex::new(inner),
-            spares: Arc::default(),
             work: Notify::new(),
         }))
     }

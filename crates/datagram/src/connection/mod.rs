@@ -287,12 +287,6 @@ impl Connection {
         incoming
     }
 
-    pub(crate) fn recycle(&mut self, stream: StreamId, message: Vec<u8>) {
-        if let Some(inbound) = self.inbound.get_mut(usize::from(stream)) {
-            inbound.recycle(message);
-        }
-    }
-
     /// Returns true if the peer is to be told of credit.
     pub(crate) fn owes_credit(&self) -> bool {
         !self.control.credits.is_empty()

@@ -10,11 +10,6 @@ use crate::streams::{END_PREFIX, PREFIX_BYTES, message_bytes_max};
 /// Number of pieces out of order beyond which a datagram that brings more is not taken, and counts as lost.
 /// One that was taken is kept whole, so there are at most some more.
 const PIECES_MAX: usize = 4096;
-/// Memory of messages that is kept for others, each of at most [`SPARE_BYTES_MAX`].
-const SPARES_MAX: usize = 8;
-const SPARE_BYTES_MAX: usize = 64 << 10;
-/// A shorter message than this gets memory of its own.
-const SPARED_BYTES_MIN: usize = 4096;
 
 /// That which a stream has for its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,8 +33,6 @@ pub(crate) struct Inbound {
     /// The next message as far as it has come, once its length is known.
     message: Option<(usize, Vec<u8>)>,
     whole: Whole,
-    /// Memory of messages that the owner has given back.
-    spare: Vec<Vec<u8>>,
     is_ended: bool,
     /// Bytes whose messages the owner has taken.
     taken: u64,
@@ -56,7 +49,6 @@ impl Inbound {
             prefix: Vec::new(),
             message: None,
             whole: Whole::default(),
-            spare: Vec::new(),
             is_ended: false,
             taken: 0,
             told: u64::from(window),
@@ -154,19 +146,9 @@ impl Inbound {
         }
         match length {
             0 => self.whole.put(Vec::new()),
-            _ if length < SPARED_BYTES_MIN => self.message = Some((length, Vec::new())),
-            _ => self.message = Some((length, self.spare.pop().unwrap_or_default())),
+            _ => self.message = Some((length, Vec::new())),
         }
         Ok(())
-    }
-
-    /// Takes a message's memory for another one.
-    pub(crate) fn recycle(&mut self, mut message: Vec<u8>) {
-        message.clear();
-        let fits = (1..=SPARE_BYTES_MAX).contains(&message.capacity());
-        if fits && self.spare.len() < SPARES_MAX {
-            self.spare.push(message);
-        }
     }
 
     /// Takes the next message for the owner.
@@ -268,31 +250,6 @@ mod tests {
             assert!(held(&inbound).is_none_or(|held| held <= 2 * narrow(at) && held <= 2_000_000));
         }
         assert_eq!(inbound.receive(), Some(Incoming::Message(vec![7; 2_000_000])));
-    }
-
-    #[test]
-    fn the_memory_of_a_message_serves_for_another() {
-        let mut inbound = Inbound::new(1 << 20);
-        let mut offset = 0;
-        let mut take = |inbound: &mut Inbound, byte: u8, length: u32| {
-            let message = vec![byte; usize::try_from(length).unwrap()];
-            let bytes = [length.to_le_bytes().as_slice(), &message].concat();
-            inbound.handle_bytes(offset, &bytes).unwrap();
-            offset += wide(bytes.len());
-            let Some(Incoming::Message(taken)) = inbound.receive() else { panic!("a message") };
-            assert_eq!(taken, message);
-            taken
-        };
-        let first = take(&mut inbound, 1, 60_000);
-        let memory = first.as_ptr();
-        inbound.recycle(first);
-        let second = take(&mut inbound, 2, 50_000);
-        assert_eq!(second.as_ptr(), memory);
-        // No more is kept than what is bounded.
-        inbound.recycle(Vec::with_capacity(SPARE_BYTES_MAX + 1));
-        (0..2 * SPARES_MAX).for_each(|_| inbound.recycle(Vec::with_capacity(1)));
-        assert_eq!(inbound.spare.len(), SPARES_MAX);
-        assert!(inbound.spare.iter().all(|spare| spare.capacity() <= SPARE_BYTES_MAX));
     }
 
     #[test]

@@ -48,8 +48,8 @@ impl Index {
         values.chain(self.lost.within(Key::FIRST, Key::End).map(LostKeys::from))
     }
 
-    /// Treats everything that is lost as a whole as absent from now on: ranges of keys, objects, and partitions
-    /// that have lost their values and have no objects.
+    /// Treats everything that is lost as a whole as absent from now on: ranges of keys, objects, and
+    /// partitions that have lost their values and have no objects.
     pub(crate) fn forget_lost(&mut self) {
         self.lost.forget(Key::FIRST, Key::End);
         let of = |(&partition, owner): (&PartitionId, &Partition)| {

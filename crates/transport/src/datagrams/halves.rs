@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use braid_datagram::{EndReason, Incoming, SendError};
+use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::datagrams::{Held, PIECE_BYTES, in_words};
@@ -17,10 +18,8 @@ const STREAM: u16 = 0;
 #[derive(Debug)]
 pub(crate) struct DatagramRead {
     held: Arc<Held>,
-    /// The last message.
-    message: Vec<u8>,
-    /// Number of its bytes that were taken.
-    taken: usize,
+    /// That which is left of the last message.
+    left: Bytes,
 }
 
 /// The sending direction. The peer sees its end when it is dropped.
@@ -29,7 +28,7 @@ pub(crate) struct DatagramWrite(Arc<Held>);
 
 impl DatagramRead {
     pub(crate) fn new(held: Arc<Held>) -> DatagramRead {
-        DatagramRead { held, message: Vec::new(), taken: 0 }
+        DatagramRead { held, left: Bytes::new() }
     }
 
     /// The connection, to steer it.
@@ -40,11 +39,9 @@ impl DatagramRead {
     /// Takes the next message; returns false at the end.
     fn poll_message(&mut self, context: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let mut inner = self.held.port.lock();
-        inner.endpoint.recycle(self.held.id, STREAM, std::mem::take(&mut self.message));
-        self.taken = 0;
         match inner.endpoint.receive(self.held.id, STREAM) {
             Some(Incoming::Message(message)) => {
-                self.message = message;
+                self.left = message.into();
                 let is_credit_owed = inner.endpoint.has_ready();
                 drop(inner);
                 if is_credit_owed {
@@ -72,7 +69,7 @@ impl AsyncRead for DatagramRead {
         context: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        while self.taken == self.message.len() && into.remaining() > 0 {
+        while self.left.is_empty() && into.remaining() > 0 {
             match self.poll_message(context) {
                 Poll::Ready(Ok(true)) => {}
                 Poll::Ready(Ok(false)) => return Poll::Ready(Ok(())),
@@ -80,10 +77,9 @@ impl AsyncRead for DatagramRead {
                 Poll::Pending => return Poll::Pending,
             }
         }
-        let left = &self.message[self.taken..];
-        let count = left.len().min(into.remaining());
-        into.put_slice(&left[..count]);
-        self.taken += count;
+        let count = self.left.len().min(into.remaining());
+        into.put_slice(&self.left[..count]);
+        self.left.advance(count);
         Poll::Ready(Ok(()))
     }
 }
@@ -136,12 +132,12 @@ impl AsyncWrite for DatagramWrite {
         }
         // Others need not wait for the copy; only this half sends on the stream.
         drop(inner);
-        let mut piece = port.spares.take(count);
+        let mut piece = Vec::with_capacity(count);
         for slice in slices {
             let more = slice.len().min(count - piece.len());
             piece.extend_from_slice(&slice[..more]);
         }
-        let sent = port.lock().endpoint.send(*id, STREAM, port.spares.lend(piece));
+        let sent = port.lock().endpoint.send(*id, STREAM, piece.into());
         port.work.notify_one();
         Poll::Ready(sent.map(|()| count).map_err(io::Error::other))
     }

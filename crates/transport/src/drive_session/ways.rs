@@ -45,7 +45,7 @@ const LEARNT_MAX: usize = 4096;
 /// That which is asked for: how sessions with drives go, and the policy of what is sent by datagrams.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Transport {
-    /// TCP.
+    /// TCP, and nothing else.
     #[default]
     Tcp,
     /// Datagrams, with this policy.
