@@ -54,7 +54,7 @@ impl Connection {
         }
         self.acks.on_arrived(now_ns, number, asks);
         self.marks.on_arrived(ecn);
-        if ecn == Ecn::Marked {
+        if ecn == Ecn::Marked || frames().any(|frame| matches!(frame, Frame::Ping)) {
             self.acks.hurry(now_ns);
         }
         (self.heard_ns, self.doubt_ns, self.control.accept) = (now_ns, None, None);

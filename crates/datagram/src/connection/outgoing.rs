@@ -26,6 +26,9 @@ struct Draft {
     carried: SmallVec<[Carried; 2]>,
 }
 
+/// A window below so many datagrams is empty soon, and full again only when an acknowledgement comes.
+const SMALL_WINDOW_DATAGRAMS: u64 = 8;
+
 impl Connection {
     /// Appends the next datagram to `out`, and returns where it goes.
     pub(crate) fn poll_transmit(&mut self, now_ns: u64, out: &mut Vec<u8>) -> Option<Transmit> {
@@ -69,10 +72,12 @@ impl Connection {
             self.acks.on_ack_sent();
         }
         self.put_control(&mut draft, out);
+        let hurries = has_data && self.fills_small_window();
         if has_data {
+            draft.room -= usize::from(hurries);
             self.put_data(now_ns, &mut draft, out);
         }
-        if self.probes > 0 && !draft.asks {
+        if (self.probes > 0 && !draft.asks) || (hurries && draft.asks) {
             Frame::Ping.put(out);
             draft.asks = true;
         }
@@ -106,7 +111,7 @@ impl Connection {
             self.is_bound &= self.recovery.in_flight() >= self.policy.window_bytes() / 2;
         }
         let bytes = u64::from(self.mtu.current());
-        let window = self.policy.window_bytes().min(self.peer_window.unwrap_or(u64::MAX));
+        let window = self.window();
         let in_flight = self.recovery.in_flight();
         if in_flight > 0 && in_flight + bytes > window {
             self.is_bound |= !self.turns.is_empty();
@@ -124,6 +129,19 @@ impl Connection {
         let at = self.pacer.ready_at(now_ns, rate, bytes);
         self.paced_ns = (at > now_ns && !self.turns.is_empty()).then_some(at);
         at <= now_ns
+    }
+
+    /// Returns true if nothing can follow the next datagram before an acknowledgement comes, and the window is
+    /// so small that the peer might wait for company before it sends one: so it is asked to hurry.
+    fn fills_small_window(&self) -> bool {
+        let bytes = u64::from(self.mtu.current());
+        let window = self.window();
+        window < SMALL_WINDOW_DATAGRAMS * bytes && self.recovery.in_flight() + 2 * bytes > window
+    }
+
+    /// Bytes that both the policy and the peer let be in flight.
+    fn window(&self) -> u64 {
+        self.policy.window_bytes().min(self.peer_window.unwrap_or(u64::MAX))
     }
 
     fn draft(&self, bytes: u16, out: &mut Vec<u8>) -> Draft {

@@ -51,14 +51,15 @@ fn clean() -> Path {
 
 #[test]
 fn a_clean_link_is_full_with_every_policy_but_stop_and_wait() {
-    for policy in ["window-8", "go-back-n", "selective-repeat", "cubic", "credit"] {
+    for policy in ["window-3", "window-8", "go-back-n", "selective-repeat", "cubic", "credit"] {
         // A receiver that knows its link and the queue before it says how much fits.
         let receiver_window = matches!(policy, "credit" | "go-back-n").then_some(32 << 10);
         let share = share(&config(policy), clean(), receiver_window);
         assert!(share >= 0.96, "{policy}: {share:.3}");
     }
     let share = share(&config("stop-and-wait"), clean(), None);
-    assert!(share < 0.6, "{share:.3}: two delays and one datagram in turn");
+    // Two delays and one datagram in turn: an acknowledgement does not wait for a second one.
+    assert!((0.3..0.6).contains(&share), "{share:.3}");
 }
 
 #[test]
