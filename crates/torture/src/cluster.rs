@@ -116,7 +116,7 @@ impl Cluster {
         match self.transport {
             Transport::Tcp => None,
             Transport::Udp(policy) => Some(policy),
-            Transport::Auto(policy) => (index % MUTE_EACH != 0).then_some(policy),
+            Transport::Auto(policy) => (!index.is_multiple_of(MUTE_EACH)).then_some(policy),
         }
     }
 

@@ -25,14 +25,11 @@ impl Drive {
     }
 
     /// Asserts that no session begins under this grant, and that the drive says so.
-    #[track_caller]
-    fn refuses<'a>(&'a self, grant: &'a Grant, why: &'static str) -> impl Future<Output = ()> + 'a {
-        async move {
-            let refused = self.by_datagrams(grant).await.expect_err(why);
-            let is_refused =
-                matches!(&refused, TransportError::Refusal(refusal) if refusal.reason == Reason::StaleKey);
-            assert!(is_refused, "{why}: {refused}");
-        }
+    async fn refuses(&self, grant: &Grant, why: &str) {
+        let refused = self.by_datagrams(grant).await.expect_err(why);
+        let is_refused =
+            matches!(&refused, TransportError::Refusal(refusal) if refusal.reason == Reason::StaleKey);
+        assert!(is_refused, "{why}: {refused}");
     }
 }
 

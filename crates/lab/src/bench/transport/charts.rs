@@ -2,7 +2,7 @@
 
 use braid_draw::{Chart, Curve, Style};
 
-use super::Points;
+use super::{PaperRow, Points};
 
 /// Swift/RAID's figure 4, as far as its text has numbers: raid5, KB/s by window, read and written. Window 1
 /// stands for its stop and wait.
@@ -24,7 +24,7 @@ pub(super) fn all(points: &Points) -> Vec<(String, Chart)> {
             charts.push((format!("transport-incast-{name}"), incast(points, queue_bytes)));
         }
     }
-    if points.paper.iter().any(|point| point.0 == PAPER_BITS) {
+    if points.paper.iter().any(|row| row.bits == PAPER_BITS) {
         charts.push(("transport-paper".to_owned(), paper(points)));
     }
     charts
@@ -78,7 +78,7 @@ fn incast(points: &Points, queue_bytes: u64) -> Chart {
 
 fn paper(points: &Points) -> Chart {
     let mut curves = Vec::new();
-    for (bits, drives, direction, windows, adaptive) in &points.paper {
+    for PaperRow { bits, drives, direction, windows, adaptive } in &points.paper {
         if *bits != PAPER_BITS {
             continue;
         }

@@ -33,8 +33,20 @@ struct Points {
     loss: Vec<(u64, Way, f64, f64)>,
     /// Bytes of the queue, way in words, servers, share of the link.
     incast: Vec<(u64, String, usize, f64)>,
-    /// Bits a second, drives, direction, rates by windows, and the rate of the adaptive control.
-    paper: Vec<(u64, usize, &'static str, Vec<(f64, f64)>, f64)>,
+    paper: Vec<PaperRow>,
+}
+
+/// Rates of a file on some drives, in one direction, in bytes per second.
+#[derive(Debug)]
+struct PaperRow {
+    /// Rate of the Ethernet, in bits per second.
+    bits: u64,
+    drives: usize,
+    direction: &'static str,
+    /// Number of datagrams of a window, and the rate with it.
+    windows: Vec<(f64, f64)>,
+    /// The rate of the adaptive control.
+    adaptive: f64,
 }
 
 /// Runs the command.

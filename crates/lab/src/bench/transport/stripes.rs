@@ -11,7 +11,7 @@ use braid_layout::code::xor_into;
 use super::peer::{Exchange, Peer, Server};
 use super::rate::{bytes, show};
 use super::way::{Way, carried};
-use super::{Points, Run};
+use super::{PaperRow, Points, Run};
 use crate::bench::hosts::{Hosts, Shape};
 
 /// Common names of the rows.
@@ -212,7 +212,9 @@ pub(super) async fn paper(run: &mut Run, points: &mut Points) -> Result<(), Fail
                     let windows: Vec<(f64, f64)> = (1..=5u8)
                         .map(|window| (f64::from(window), of(&format!("window-{window}"))))
                         .collect();
-                    points.paper.push((bits, drives, direction.name(), windows, of(ADAPTIVE_WAY)));
+                    let adaptive = of(ADAPTIVE_WAY);
+                    let direction = direction.name();
+                    points.paper.push(PaperRow { bits, drives, direction, windows, adaptive });
                 }
             }
         }
