@@ -131,8 +131,8 @@ impl Connection {
         at <= now_ns
     }
 
-    /// Returns true if nothing can follow the next datagram before an acknowledgement comes, and the window is
-    /// so small that the peer might wait for company before it sends one: so it is asked to hurry.
+    /// Returns true if nothing can follow the next datagram before an acknowledgement comes, and the window
+    /// is so small that the peer might wait for company before it sends one: so it is asked to hurry.
     fn fills_small_window(&self) -> bool {
         let bytes = u64::from(self.mtu.current());
         let window = self.window();
