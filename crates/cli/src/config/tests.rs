@@ -77,6 +77,8 @@ fn sample(keys: &keys::Keys, arg: &Arg) -> String {
         "\"10Gbit/s\"",
         "\"a:1\"",
         "\"etcd://a:1\"",
+        "\"cubic\"",
+        "\"tcp\"",
         "\"flash,iops=20000,read=1GB/s,write=500MB/s,sync=100us\"",
     ];
     let name = keys::name_of(arg);
