@@ -192,7 +192,11 @@ async fn requests_go_on_though_bits_are_flipped_on_their_way() {
     let direct = cluster.client().await;
     direct.volume_create("main", None, 0).await.expect("a volume");
     let between = Between::start(&cluster.ready.address).await;
-    let client = between.client(&cluster).await;
+    let mut config = cluster.config();
+    config.managers = (&between.address).into();
+    // A length that is hit makes its reader wait; on a busy machine several tries may fail in a row.
+    config.patience = Duration::from_secs(120);
+    let client = Client::connect(config).await.expect("a client");
     // A session of TLS, with one request, has about eight pieces: most are to get through.
     between.way.flips.store(17, Ordering::SeqCst);
     for index in 0..30 {
