@@ -173,10 +173,13 @@ impl Endpoint {
         }
     }
 
-    /// The system says that nothing listens at the peer's address.
+    /// The system says that nothing listens at the peer's address. It may be wrong: the connection ends if the
+    /// peer gives no sign of life soon.
     pub fn handle_unreachable(&mut self, now_ns: u64, id: ConnectionId) {
-        if let Some(connection) = self.connection(id) {
-            connection.handle_doubt(now_ns);
+        match self.entries.get_mut(&id.0).map(|entry| &mut entry.stage) {
+            Some(Stage::Opening(opening)) => opening.handle_refusal(now_ns, EndReason::NotOpened),
+            Some(Stage::Open(connection)) => connection.handle_doubt(now_ns),
+            Some(Stage::Gone) | None => {}
         }
         self.touch(now_ns, id.0);
     }

@@ -120,8 +120,8 @@ impl Opening {
         if self.cookie.replace(cookie).is_none() {
             (self.send_ns, self.tries) = (now_ns, 0);
         }
-        // Who sends a Retry speaks this version.
-        self.refusal.take_if(|(_, why)| matches!(why, EndReason::Version { .. }));
+        // Who sends a Retry is there, and speaks this version.
+        self.refusal.take_if(|(_, why)| matches!(why, EndReason::Version { .. } | EndReason::NotOpened));
     }
 
     /// Somebody at the acceptor's address says that there will be no connection. It is not proved.
@@ -129,6 +129,7 @@ impl Opening {
         // An acceptor refuses those alone who have shown a cookie.
         let is_possible = match why {
             EndReason::Version { .. } => self.cookie.is_none(),
+            EndReason::NotOpened => true,
             _ => self.cookie.is_some(),
         };
         if is_possible && self.refusal.is_none() {

@@ -124,3 +124,29 @@ fn a_peer_that_shrinks_its_window_to_nothing_gets_a_datagram_at_a_time() {
     }
     assert!(ends[0].receive(id, 0) == Some(Incoming::Message(vec![5; 20_000])));
 }
+
+#[test]
+fn who_opens_where_nothing_listens_gives_up_soon_unless_somebody_answers() {
+    const OPENER: usize = 0;
+    for is_answered in [false, true] {
+        let mut ends = [false, true].map(|accepts| Endpoint::new(Config::default(), accepts, [3; 32]));
+        let id = ends[OPENER].open(NOW, PEERS[1].parse().unwrap(), b"", Secret::new([1; 32]));
+        assert!(ends[OPENER].poll_transmit(NOW, &mut Vec::new()).is_some());
+        ends[OPENER].handle_unreachable(NOW, id);
+        for step in 1..20 {
+            let now_ns = NOW + step * 50 * crate::MILLISECOND;
+            ends[OPENER].handle_timeout(now_ns);
+            if is_answered {
+                exchange(now_ns, &mut ends);
+            } else {
+                while ends[OPENER].poll_transmit(now_ns, &mut Vec::new()).is_some() {}
+            }
+        }
+        let event = ends[OPENER].poll_event().unwrap();
+        if is_answered {
+            assert_eq!(event, Event::Opened(id));
+        } else {
+            assert_eq!(event, Event::Ended(id, EndReason::NotOpened));
+        }
+    }
+}
