@@ -173,8 +173,8 @@ impl Endpoint {
         }
     }
 
-    /// The system says that nothing listens at the peer's address. It may be wrong: the connection ends if the
-    /// peer gives no sign of life soon.
+    /// The system says that nothing listens at the peer's address. It may be wrong: the connection ends if
+    /// the peer gives no sign of life soon.
     pub fn handle_unreachable(&mut self, now_ns: u64, id: ConnectionId) {
         match self.entries.get_mut(&id.0).map(|entry| &mut entry.stage) {
             Some(Stage::Opening(opening)) => opening.handle_refusal(now_ns, EndReason::NotOpened),
