@@ -1,7 +1,7 @@
 //! Frames over datagrams, on real sockets.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use braid_datagram::{Config, Secret};
 use braid_transport::{
@@ -153,6 +153,20 @@ async fn a_receiver_that_takes_nothing_holds_the_sender_back() {
     assert!(sent.is_err(), "windows and buffers have some 10 MB");
     drop(server);
     drop(asker);
+}
+
+/// A promised rate bounds the time from below: a busy machine cannot break that.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_sent_keeps_to_a_rate() {
+    let listener = listener().await;
+    let Pair { asker, server } = pair(&listener).await;
+    server.1.pace(Some(20_000_000));
+    let began = Instant::now();
+    let sending = tokio::spawn(send_all(server.0));
+    receive_all(asker.1).await;
+    let took = began.elapsed();
+    assert!(took >= Duration::from_millis(800), "18 MB at 20 MB/s came in {took:?}");
+    drop(sending.await.unwrap());
 }
 
 #[tokio::test]
