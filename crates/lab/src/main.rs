@@ -13,6 +13,7 @@ mod swift;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use braid_cli::output::exit::Failure;
 use braid_cli::output::interrupt::GRACE_DEMO;
@@ -60,7 +61,9 @@ async fn run(command: Command, report: Report) -> Result<(), Failure> {
         Command::DemoPeer { file } => demo::peer::peer(&file),
         Command::BenchClient => bench::client::serve().await,
         Command::BenchAnswers { address } => bench::net::answers(&address).await,
-        Command::BenchStreams { address, ways } => bench::transport::streams(&address, &ways).await,
+        Command::BenchStreams { address, ways, held_ms } => {
+            bench::transport::streams(&address, &ways, Duration::from_millis(held_ms)).await
+        }
         Command::BenchFarEnd => bench::small::far_end().await,
         Command::Braid(_) => unreachable!("it was handed on"),
     }

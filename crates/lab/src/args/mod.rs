@@ -69,6 +69,9 @@ pub(crate) enum Command {
         address: String,
         /// The ways: policies of datagrams, tcp, tcp-of-system
         ways: Vec<String>,
+        /// Milliseconds for which each datagram is held, in each direction
+        #[arg(long, default_value_t = 0)]
+        held_ms: u64,
     },
     /// A command of `braid`: what is measured is this very program, whichever others are installed.
     #[command(external_subcommand)]

@@ -6,6 +6,7 @@ mod incast;
 mod loopback;
 mod peer;
 mod rate;
+mod relay;
 mod server;
 mod shared;
 mod single;

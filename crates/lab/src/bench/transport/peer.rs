@@ -66,6 +66,11 @@ impl Exchange {
 impl Server {
     /// Starts a server of these ways: on a host, or on the loopback without hosts.
     pub(super) fn start(on: Option<(&Hosts, usize)>, ways: &[Way]) -> Result<Server, Failure> {
+        Server::start_held(on, ways, Duration::ZERO)
+    }
+
+    /// The same, with each datagram held for so long in each direction.
+    fn start_held(on: Option<(&Hosts, usize)>, ways: &[Way], held: Duration) -> Result<Server, Failure> {
         let doing = || "start a server of streams".to_owned();
         let program = std::env::current_exe().doing(doing)?;
         let (mut command, host) = match on {
@@ -77,7 +82,8 @@ impl Server {
             }
             None => (Command::new(program), "127.0.0.1".to_owned()),
         };
-        command.args(["bench-streams", &host]).args(ways.iter().map(Way::to_string));
+        command.args(["bench-streams", &host, "--held-ms", &held.as_millis().to_string()]);
+        command.args(ways.iter().map(Way::to_string));
         // Not in this process group: Ctrl-C goes to this process, which kills it.
         command.stdin(Stdio::null()).kill_on_drop(true).process_group(0);
         Ok(Server { child: command.spawn().doing(doing)?, host, ways: ways.to_vec() })
@@ -85,7 +91,17 @@ impl Server {
 
     /// Starts a server on each of the first hosts.
     pub(super) fn on_each(hosts: &Hosts, count: usize, ways: &[Way]) -> Result<Vec<Server>, Failure> {
-        (0..count).map(|host| Server::start(Some((hosts, host)), ways)).collect()
+        Server::on_each_held(hosts, count, ways, Duration::ZERO)
+    }
+
+    /// The same, with each datagram held for so long in each direction.
+    pub(super) fn on_each_held(
+        hosts: &Hosts,
+        count: usize,
+        ways: &[Way],
+        held: Duration,
+    ) -> Result<Vec<Server>, Failure> {
+        (0..count).map(|host| Server::start_held(Some((hosts, host)), ways, held)).collect()
     }
 
     /// Connects by one of its ways, once it serves.

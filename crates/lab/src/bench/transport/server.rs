@@ -2,7 +2,8 @@
 //!
 //! A request says how many bytes its answer has, and may have bytes itself. Over Braid's streams both are
 //! frames; over a plain connection a request begins with two numbers of four bytes: its own bytes, and those
-//! of the answer.
+//! of the answer. If datagrams are to be held, a relay takes them at the port, and the server behind it is on
+//! the loopback.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,8 +15,9 @@ use braid_transport::{
     Bounds, Capacity, ConnectionSlots, GivesWay, Limits, Listener, SecretOf, Stream, session_config,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
+use super::relay::relay;
 use super::way::Way;
 
 /// Port of the first way; each further one has the next.
@@ -31,7 +33,7 @@ pub(super) const SECRET: [u8; 32] = [1; 32];
 const CONNECTIONS_MAX: usize = 64;
 
 /// Runs `braid-lab bench-streams`, until it is killed.
-pub(crate) async fn serve(address: &str, ways: &[String]) -> Result<(), Failure> {
+pub(crate) async fn serve(address: &str, ways: &[String], held: Duration) -> Result<(), Failure> {
     let mut serving = tokio::task::JoinSet::new();
     for (port, name) in (PORT..).zip(ways) {
         let unknown =
@@ -42,6 +44,12 @@ pub(crate) async fn serve(address: &str, ways: &[String]) -> Result<(), Failure>
             Way::TcpOfSystem => {
                 let listener = TcpListener::bind(&address).await.doing(|| format!("listen on {address}"))?;
                 serving.spawn(plain(listener));
+            }
+            Way::Datagrams(_) if !held.is_zero() => {
+                let listener = listen("127.0.0.1:0", way).await?;
+                let outer = UdpSocket::bind(&address).await.doing(|| format!("listen on {address}"))?;
+                serving.spawn(relay(outer, listener.local_address(), held));
+                serving.spawn(streams(listener));
             }
             Way::Tcp | Way::Datagrams(_) => {
                 serving.spawn(streams(listen(&address, way).await?));

@@ -39,8 +39,14 @@ const ADAPTIVE: [&str; 4] = ["go-back-n", "selective-repeat", "credit", "cubic"]
 const LOSSY: [&str; 7] =
     ["tcp", "tcp-of-system", "window-32", "go-back-n", "selective-repeat", "credit", "cubic"];
 /// Links, and frames of 1,000 that are lost.
-const LOSSES: [(Shape, u32); 4] =
-    [(Shape::ALL[0], 10), (Shape::ALL[0], 1), (Shape::ALL[0], 30), (Shape::ALL[2], 10)];
+const LOSSES: [(Shape, u32); 6] = [
+    (Shape::ALL[0], 1),
+    (Shape::ALL[0], 10),
+    (Shape::ALL[0], 30),
+    (Shape::ALL[2], 1),
+    (Shape::ALL[2], 10),
+    (Shape::ALL[2], 30),
+];
 /// Share of what UDP's payload can carry, of a clean link.
 const FULL: Goal = Goal::AtLeast(0.97);
 /// The same with one frame of 100 lost.
@@ -65,7 +71,7 @@ impl Case {
     fn goal(&self, way: Way) -> Option<Goal> {
         let adapts = Way::named(&ADAPTIVE).contains(&way);
         let name = way.to_string();
-        let is_wide = name == "window-32" || name.starts_with("window-") && name != "window-1";
+        let is_wide = name.starts_with("window-") && name != "window-1";
         match self.losses {
             0 if adapts || is_wide && self.shape.bits <= SLOW_BITS => Some(FULL),
             10 if adapts => Some(LOST),
@@ -85,7 +91,7 @@ pub(super) async fn clean(run: &mut Run) -> Result<(), Failure> {
 }
 
 pub(super) async fn lossy(run: &mut Run, points: &mut Points) -> Result<(), Failure> {
-    for &(shape, losses) in run.size(&LOSSES[..], &LOSSES[..1]) {
+    for &(shape, losses) in run.size(&LOSSES[..], &LOSSES[1..2]) {
         let percent = f64::from(losses) / 10.0;
         let name = format!("{LOSS} {percent} %, {shape}");
         let case = Case { name, shape, losses, ways: Way::named(&LOSSY) };
