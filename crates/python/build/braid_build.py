@@ -53,6 +53,9 @@ def add_program():
 
 def settings(given):
     """maturin's settings, with the profile."""
+    if profile() == "dev":
+        # maturin takes this for cargo.
+        os.environ["CARGO"] = str(Path(__file__).with_name("cargo-with-tests.sh"))
     arguments = [(given or {}).get("build-args", ""), "--profile", profile()]
     if profile() == "release":
         arguments.append("--strip")
