@@ -239,7 +239,7 @@ async fn what_was_sent_last_arrives_though_the_process_ends() {
 async fn who_ends_says_so_though_its_process_ends_at_once() {
     let listener = listener().await;
     let address = listener.local_address().to_string();
-    let client = in_a_process(async move { drop(connect_to(&address, 7).await.unwrap()) });
+    let client = in_a_process(async move { drop(connect_to(&address, 7).await.unwrap().into_halves()) });
     let (_sender, mut receiver) = listener.accept().await.unwrap().into_halves();
     assert!(receiver.frame().await.unwrap().is_none());
     client.join().unwrap();
