@@ -57,9 +57,7 @@ async fn pair(listener: &Listener) -> Pair {
 }
 
 async fn pair_at(listener: &Listener, address: &str) -> Pair {
-    let (asker, server) = tokio::join!(connect_to(address, 7), listener.accept());
-    let asker = asker.unwrap();
-    let server = server.unwrap();
+    let (asker, server) = tokio::try_join!(connect_to(address, 7), listener.accept()).unwrap();
     assert!(server.is_local() && server.link().is_none());
     Pair { asker: asker.into_halves(), server: server.into_halves() }
 }
