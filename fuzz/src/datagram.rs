@@ -24,7 +24,7 @@ fn secret_of(_: &[u8]) -> Option<Secret> {
 fn config(policy: u8) -> Config {
     let settings = Settings { streams: 2, datagram_bytes_max: 1472, window_bytes: 8192 };
     let policy = POLICIES[usize::from(policy) % POLICIES.len()].parse().expect("it is a policy");
-    Config { settings, policy, unsent_bytes_max: 8192, connections: 4, ..Config::default() }
+    Config { settings, policy, unacked_bytes_max: 8192, connections: 4, ..Config::default() }
 }
 
 /// A datagram, and its bytes as the content of a sealed one.

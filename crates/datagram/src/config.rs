@@ -28,6 +28,9 @@ pub struct Config {
     pub rate: Option<u64>,
     /// Bytes of one stream that wait to be sent or acknowledged, beyond which a message is refused
     /// ([`SendError::Full`](crate::SendError::Full)). One message always fits.
+    pub unacked_bytes_max: u64,
+    /// Bytes of one stream that wait to be sent the first time, from which on a message is refused: one more
+    /// than comes to it is taken. What is in flight does not count. Default: as many as `unacked_bytes_max`.
     pub unsent_bytes_max: u64,
     /// Time for the handshake, which takes two round trips. Default 10 s.
     pub open_ns: u64,
@@ -51,6 +54,7 @@ impl Default for Config {
             settings: Settings::default(),
             policy: Kind::Cubic,
             rate: None,
+            unacked_bytes_max: 4 << 20,
             unsent_bytes_max: 4 << 20,
             open_ns: 10 * SECOND,
             keep_alive_ns: 2 * SECOND,

@@ -436,19 +436,30 @@ impl Endpoint {
         }
     }
 
-    /// Says that the owner has no more use for the connection: it is forgotten as soon as it is at its end.
-    /// One that is not closed is closed.
+    /// Says that the owner has no more use for the connection: it is forgotten as soon as it is at its end,
+    /// and what comes until then is not kept. One that is not closed is closed.
     pub fn release(&mut self, now_ns: u64, id: ConnectionId) {
         let Some(entry) = self.entries.get_mut(&id.0) else { return };
         entry.is_released = true;
         match &mut entry.stage {
             Stage::Opening(_) => self.close_opening(now_ns, id),
             Stage::Open(connection) => {
+                connection.discard();
                 connection.close(now_ns, 0, "");
                 self.touch(now_ns, id.0);
             }
             Stage::Gone => {}
         }
+    }
+
+    /// Returns true until the connection is over, and released.
+    pub fn has(&self, id: ConnectionId) -> bool {
+        self.entries.get(&id.0).is_some_and(|entry| !matches!(entry.stage, Stage::Gone))
+    }
+
+    /// Returns true if a peer of an open connection is at this address.
+    pub fn has_peer(&self, peer: SocketAddr) -> bool {
+        self.peers.range((peer, 0)..=(peer, u32::MAX)).next().is_some()
     }
 
     /// Number of streams of a connection; 0 if it is not open.

@@ -8,6 +8,7 @@
 //! The bounds are the machine's: what waits to be sent or taken, the number of connections, the time without
 //! a sign of life.
 
+mod called;
 mod driver;
 mod halves;
 mod socket;
@@ -23,12 +24,18 @@ use std::task::{Context, Poll, Waker};
 use braid_datagram::{Config, ConnectionId, EndReason, Endpoint, Event, Refused, Secret, Settings};
 use braid_wire::capability::Key;
 use tokio::net::lookup_host;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::datagrams::called::Called;
+use crate::datagrams::socket::canonical;
+use crate::slots::ConnectionSlot;
 pub(crate) use halves::{DatagramRead, DatagramWrite};
 pub(crate) use socket::DatagramSocket;
 
+/// The stream that bytes go on.
+const STREAM: u16 = 0;
 /// The longest message that bytes go in.
 const PIECE_BYTES: usize = 64 << 10;
 /// The longest datagram: what IPv4 carries, and so the loopback. What other paths carry is found out.
@@ -64,10 +71,18 @@ pub(crate) struct Port {
 struct Inner {
     endpoint: Endpoint,
     lanes: BTreeMap<ConnectionId, Lane>,
+    /// That which connections hold that nobody has any more and that are not over.
+    leaving: BTreeMap<ConnectionId, Kept>,
+    /// Where the socket is at all addresses of this machine: those that peers have called.
+    called: Called,
     accepted: VecDeque<(ConnectionId, SocketAddr)>,
     accepting: Option<Waker>,
     /// False once nobody accepts connections of this port any more.
     is_listening: bool,
+    /// True as long as somebody keeps the socket, whether it has connections or not.
+    is_kept: bool,
+    /// Who waits until it has none.
+    draining: Option<Waker>,
 }
 
 /// That which the owner of a connection waits for.
@@ -77,6 +92,14 @@ struct Lane {
     ended: Option<EndReason>,
     reader: Option<Waker>,
     writer: Option<Waker>,
+    kept: Option<Kept>,
+}
+
+/// Places of a listener that a connection holds as long as the machine has it: its memory is the machine's.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) _permit: Arc<OwnedSemaphorePermit>,
+    pub(crate) place: Arc<ConnectionSlot>,
 }
 
 /// A connection of a port, which ends when nobody has it any more.
@@ -84,6 +107,8 @@ pub(crate) struct Held {
     port: Arc<Port>,
     id: ConnectionId,
     peer: SocketAddr,
+    /// The address of this machine that it is at.
+    local: SocketAddr,
     /// The rate that it is paced by; 0: as the policy does.
     rate: AtomicU64,
     /// The window that the peer was told last; 0: none.
@@ -96,7 +121,11 @@ pub(crate) struct DatagramStream(Arc<Held>);
 
 /// The accepting side of a port.
 #[derive(Debug)]
-pub(crate) struct DatagramListener(Arc<Port>);
+pub(crate) struct DatagramListener {
+    port: Arc<Port>,
+    /// The task that serves the port.
+    task: JoinHandle<()>,
+}
 
 impl fmt::Debug for Port {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -119,9 +148,13 @@ impl Port {
         let inner = Inner {
             endpoint: Endpoint::new(config, is_listening, seed),
             lanes: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+            called: Called::new(),
             accepted: VecDeque::new(),
             accepting: None,
             is_listening,
+            is_kept: is_listening,
+            draining: None,
         };
         Ok(Arc::new(Port {
             local: socket.local()?,
@@ -133,9 +166,9 @@ impl Port {
         }))
     }
 
-    /// Starts the task that serves the port. It ends once the port has no connection and accepts none.
-    fn serve(self: &Arc<Port>) {
-        tokio::spawn(driver::run(Arc::clone(self)));
+    /// Starts the task that serves the port. It ends once the port has no connection and nobody keeps it.
+    fn serve(self: &Arc<Port>) -> JoinHandle<()> {
+        tokio::spawn(driver::run(Arc::clone(self)))
     }
 
     /// The machine's time.
@@ -177,6 +210,17 @@ impl Inner {
             wakers.into_iter().flatten().for_each(Waker::wake);
         }
     }
+
+    /// Frees what connections hold that are over. One whose place went to another ends now.
+    fn settle(&mut self, now_ns: u64) {
+        let Inner { endpoint, leaving, .. } = self;
+        leaving.retain(|id, kept| {
+            if kept.place.has_given_way() {
+                endpoint.abort(now_ns, *id, 0, "its place went to another connection");
+            }
+            endpoint.has(*id)
+        });
+    }
 }
 
 impl DatagramListener {
@@ -187,19 +231,21 @@ impl DatagramListener {
         secret_of: SecretOf,
     ) -> io::Result<DatagramListener> {
         let port = Port::new(socket, config, Some(secret_of))?;
-        port.serve();
-        Ok(DatagramListener(port))
+        let task = port.serve();
+        Ok(DatagramListener { port, task })
     }
 
     pub(crate) fn local(&self) -> SocketAddr {
-        self.0.local
+        self.port.local
     }
 
     pub(crate) fn poll_accept(&self, context: &mut Context<'_>) -> Poll<DatagramStream> {
-        let mut inner = self.0.lock();
+        let mut inner = self.port.lock();
         match inner.accepted.pop_front() {
             Some((id, peer)) => {
-                Poll::Ready(DatagramStream(Arc::new(Held::new(Arc::clone(&self.0), id, peer))))
+                let called = inner.called.by(peer).map_or(self.port.local.ip(), |ip| ip.to_canonical());
+                let local = SocketAddr::new(called, self.port.local.port());
+                Poll::Ready(DatagramStream(Arc::new(Held::new(Arc::clone(&self.port), id, peer, local))))
             }
             None => {
                 inner.accepting = Some(context.waker().clone());
@@ -207,12 +253,12 @@ impl DatagramListener {
             }
         }
     }
-}
 
-impl Drop for DatagramListener {
-    fn drop(&mut self) {
-        let mut inner = self.0.lock();
-        let now_ns = self.0.now_ns();
+    /// Accepts nothing more. The connections go on, and the socket stays even if it has none: if it left, the
+    /// system would share out the peers of the sockets at its address anew.
+    pub(crate) fn close(&self) {
+        let mut inner = self.port.lock();
+        let now_ns = self.port.now_ns();
         inner.is_listening = false;
         for (id, _) in std::mem::take(&mut inner.accepted) {
             inner.endpoint.abort(now_ns, id, 0, "the peer ends");
@@ -220,7 +266,30 @@ impl Drop for DatagramListener {
             inner.lanes.remove(&id);
         }
         drop(inner);
-        self.0.work.notify_one();
+        self.port.work.notify_one();
+    }
+
+    /// Polls until the port has no connections: all that was sent on them has arrived, or cannot.
+    pub(crate) fn poll_drained(&self, context: &mut Context<'_>) -> Poll<()> {
+        let mut inner = self.port.lock();
+        if inner.endpoint.connections() == 0 {
+            return Poll::Ready(());
+        }
+        inner.draining = Some(context.waker().clone());
+        Poll::Pending
+    }
+
+    /// Ends the port, whatever its connections have left to say: its address is free then.
+    pub(crate) async fn end(mut self) {
+        self.task.abort();
+        let _ = (&mut self.task).await;
+    }
+}
+
+impl Drop for DatagramListener {
+    fn drop(&mut self) {
+        self.port.lock().is_kept = false;
+        self.close();
     }
 }
 
@@ -251,13 +320,14 @@ impl DatagramStream {
         identity: &[u8],
         secret: Secret,
     ) -> io::Result<DatagramStream> {
+        let peer = canonical(peer);
         let id = {
             let mut inner = port.lock();
             let id = inner.endpoint.open(port.now_ns(), peer, identity, secret);
             inner.lanes.insert(id, Lane::default());
             id
         };
-        let stream = DatagramStream(Arc::new(Held::new(Arc::clone(&port), id, peer)));
+        let stream = DatagramStream(Arc::new(Held::new(Arc::clone(&port), id, peer, port.local)));
         // Not before there is a connection: the task would end at once.
         port.serve();
         std::future::poll_fn(|context| {
@@ -277,11 +347,20 @@ impl DatagramStream {
     }
 
     pub(crate) fn local(&self) -> SocketAddr {
-        self.0.port.local
+        self.0.local
     }
 
     pub(crate) fn peer(&self) -> SocketAddr {
         self.0.peer
+    }
+
+    /// Sends bytes that are taken at once, if they are, and nothing after them.
+    pub(crate) fn send_last(&self, bytes: &[u8]) {
+        let Held { port, id, .. } = &*self.0;
+        let mut inner = port.lock();
+        // Who cannot be told sees the connection's end.
+        let _ = inner.endpoint.send(*id, STREAM, bytes.to_vec().into());
+        let _ = inner.endpoint.finish(*id, STREAM);
     }
 
     pub(crate) fn into_split(self) -> (DatagramRead, DatagramWrite) {
@@ -290,8 +369,15 @@ impl DatagramStream {
 }
 
 impl Held {
-    fn new(port: Arc<Port>, id: ConnectionId, peer: SocketAddr) -> Held {
-        Held { port, id, peer, rate: AtomicU64::new(0), window: AtomicU64::new(0) }
+    fn new(port: Arc<Port>, id: ConnectionId, peer: SocketAddr, local: SocketAddr) -> Held {
+        Held { port, id, peer, local, rate: AtomicU64::new(0), window: AtomicU64::new(0) }
+    }
+
+    /// Has the connection keep its places until it is over.
+    pub(crate) fn keep(&self, kept: Kept) {
+        if let Some(lane) = self.port.lock().lanes.get_mut(&self.id) {
+            lane.kept = Some(kept);
+        }
     }
 
     /// Paces what this side sends by this rate, in bytes per second; `None`: as the policy does.
@@ -320,9 +406,14 @@ impl Drop for Held {
     fn drop(&mut self) {
         let mut inner = self.port.lock();
         let now_ns = self.port.now_ns();
-        inner.lanes.remove(&self.id);
+        let kept = inner.lanes.remove(&self.id).and_then(|lane| lane.kept);
+        inner.leaving.extend(kept.map(|kept| (self.id, kept)));
         inner.endpoint.release(now_ns, self.id);
         drop(inner);
+        if self.port.secret_of.is_none() {
+            // The process may end now; the peer is to know that this side has.
+            driver::flush(&self.port);
+        }
         self.port.work.notify_one();
     }
 }

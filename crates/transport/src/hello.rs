@@ -90,5 +90,5 @@ pub(crate) fn refuse_busy(stream: &Socket, why: &str) {
     let body = Refusal::new(Reason::Busy, why).to_bytes();
     let mut frame = FrameHeader::new(HELLO_REFUSED, 0, &body, 0).emit().to_vec();
     frame.extend_from_slice(&body);
-    let _ = stream.as_tcp().map(|stream| stream.try_write(&frame));
+    stream.send_last(&frame);
 }

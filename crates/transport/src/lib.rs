@@ -68,5 +68,5 @@ pub use seldom::Seldom;
 pub use sender::{FilePiece, Sender};
 pub use shared_session::{Asking, SHARED_PAYLOAD_BYTES_MAX, SharedSession, SmallAnswer, SmallPayload};
 pub use slots::{Bounds, ConnectionSlot, ConnectionSlots, GivesWay, Holder, Origin, Work};
-pub use stream::{Capacity, LinkBounds, Listener, Stream};
+pub use stream::{Capacity, Draining, LinkBounds, Listener, Stream};
 pub use tls::{OwnKey, Secured, ServerIdentity};

@@ -95,6 +95,11 @@ impl Listening {
         }
     }
 
+    /// The listener, if it is of datagrams.
+    pub(crate) fn as_datagrams(&self) -> Option<&DatagramListener> {
+        if let Listening::Datagrams(listener) = self { Some(listener) } else { None }
+    }
+
     pub(crate) fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<(Socket, SocketAddr)>> {
         match self {
             Listening::Tcp(listener) => {
@@ -147,6 +152,16 @@ impl Socket {
             Socket::Datagrams(_) => None,
             #[cfg(feature = "simulated")]
             Socket::Simulated(_) => None,
+        }
+    }
+
+    /// Sends bytes that are taken at once, if they are, on a connection that nothing else is sent on.
+    pub(crate) fn send_last(&self, bytes: &[u8]) {
+        match self {
+            Socket::Tcp(stream) => _ = stream.try_write(bytes),
+            Socket::Datagrams(stream) => stream.send_last(bytes),
+            #[cfg(feature = "simulated")]
+            Socket::Simulated(_) => {}
         }
     }
 

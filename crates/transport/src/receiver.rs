@@ -15,6 +15,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::allowance::Allowance;
 use crate::bodies::{Bodies, STRANGER_BODY_BYTES_MAX, Share};
+use crate::datagrams::Kept;
 use crate::error::{Result, TransportError};
 use crate::limits::Limits;
 use crate::losses;
@@ -56,7 +57,7 @@ pub(crate) struct ConnectionResources {
     /// The connection's permit among all connections; the sender shares it.
     pub(crate) slot: Arc<OwnedSemaphorePermit>,
     /// The connection's slot: one for unauthenticated peers, or later one for its kind of peer.
-    pub(crate) place: ConnectionSlot,
+    pub(crate) place: Arc<ConnectionSlot>,
     /// The deadline for authentication; `None` once it has succeeded.
     pub(crate) stranger_until: Option<Instant>,
     /// The frames and bytes that the peer may still send until it is authenticated.
@@ -66,6 +67,15 @@ pub(crate) struct ConnectionResources {
     pub(crate) share: Option<Share>,
     /// Mark of work in progress, held from a frame's first byte until the wait for the next frame.
     pub(crate) work: Option<Work>,
+}
+
+impl ConnectionResources {
+    /// A connection of datagrams goes on after its receiver and sender: it keeps its places until it is over.
+    pub(crate) fn share_with(&self, inner: &ReadHalf) {
+        if let Some(held) = inner.as_datagrams() {
+            held.keep(Kept { _permit: Arc::clone(&self.slot), place: Arc::clone(&self.place) });
+        }
+    }
 }
 
 /// A receiver whose socket was taken out, to put another in its place.
@@ -130,7 +140,8 @@ impl Receiver {
     pub fn admit(&mut self, place: ConnectionSlot) {
         if let Some(held) = &mut self.held {
             held.work = Some(place.work());
-            (held.place, held.stranger_until) = (place, None);
+            (held.place, held.stranger_until) = (Arc::new(place), None);
+            held.share_with(&self.inner);
         }
     }
 

@@ -208,9 +208,14 @@ impl Taken {
 impl ConnectionSlot {
     /// Completes once the slot went to another connection: this connection must end.
     pub async fn given_away(&self) {
-        while !self.life.gave_way.load(Ordering::Acquire) {
+        while !self.has_given_way() {
             self.life.told.notified().await;
         }
+    }
+
+    /// Returns true once the slot went to another connection.
+    pub(crate) fn has_given_way(&self) -> bool {
+        self.life.gave_way.load(Ordering::Acquire)
     }
 
     /// The holder of the connection that gave up its slot for this one, if one did.

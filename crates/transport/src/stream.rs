@@ -39,6 +39,8 @@ const CONGESTION: &[u8] = b"cubic";
 
 /// Maximum number of sockets for datagrams at one address.
 const PORTS_MAX: usize = 4;
+/// The least window that the datagram format has.
+const DATAGRAM_WINDOW_BYTES_MIN: u32 = 4096;
 /// Number of further tries to find a port that is free for TCP and for UDP.
 const BIND_TRIES: usize = 16;
 
@@ -72,7 +74,8 @@ pub struct LinkBounds {
     /// Bytes that the peer may have on their way here. (The system's own bound, `net.core.rmem_max`, may be
     /// less.)
     pub window_bytes: usize,
-    /// Bytes that the system takes for sending and has not sent yet. (It takes one more write.)
+    /// Bytes that the system takes for sending and has not sent yet. (It takes one more write.) By datagrams,
+    /// both bounds are the connection's own.
     pub unsent_bytes: u32,
 }
 
@@ -97,6 +100,13 @@ pub struct Listener {
     refused: Seldom,
     /// Rate limit of log lines about addresses at their share of unauthenticated connections.
     greedy: Seldom,
+}
+
+/// That which is left of a listener that accepts nothing more: its sockets for datagrams, which its connections
+/// are on.
+#[derive(Debug)]
+pub struct Draining {
+    datagrams: Vec<Listening>,
 }
 
 /// A connection. Its two halves can be used at the same time.
@@ -232,7 +242,10 @@ impl Listener {
     /// that they know it.
     pub fn serve_datagrams(&mut self, config: &Config, secret_of: &SecretOf) -> Result<()> {
         for (socket, address) in std::mem::take(&mut self.bound) {
-            let config = Config { connections: self.connections.available_permits(), ..config.clone() };
+            let mut config = Config { connections: self.connections.available_permits(), ..config.clone() };
+            if let Some(bounds) = &self.link {
+                bounds.apply(&mut config);
+            }
             let listener = DatagramListener::start(socket, config, Arc::clone(secret_of))
                 .map_err(|source| at_udp(&address, source))?;
             self.datagrams.push((Listening::Datagrams(listener), address));
@@ -245,6 +258,13 @@ impl Listener {
     pub fn add_datagrams(&mut self, config: &Config, secret_of: &SecretOf) -> Result<()> {
         self.bind_datagrams()?;
         self.serve_datagrams(config, secret_of)
+    }
+
+    /// Accepts nothing more, and ends what nobody has accepted. The connections go on.
+    pub fn close(self) -> Draining {
+        let datagrams: Vec<Listening> = self.datagrams.into_iter().map(|(socket, _)| socket).collect();
+        datagrams.iter().filter_map(Listening::as_datagrams).for_each(DatagramListener::close);
+        Draining { datagrams }
     }
 
     /// Returns true if it listens for datagrams too.
@@ -328,6 +348,38 @@ impl Listener {
         if let Some(left_out) = self.greedy.due(displaced) {
             info!(%address, left_out,
                 "connections of this address prove nothing and hold its share of places: its oldest is closed");
+        }
+    }
+}
+
+impl LinkBounds {
+    /// Sets the same bounds for connections by datagrams.
+    fn apply(&self, config: &mut Config) {
+        let settings = &mut config.settings;
+        let window = u32::try_from(self.window_bytes).unwrap_or(u32::MAX);
+        settings.window_bytes = settings.window_bytes.min(window.max(DATAGRAM_WINDOW_BYTES_MIN));
+        config.unsent_bytes_max = config.unsent_bytes_max.min(u64::from(self.unsent_bytes));
+    }
+}
+
+impl Draining {
+    /// Waits until all that was sent by datagrams has arrived, or cannot, and the peers know that their
+    /// connections have ended; for `most` at most. Then the addresses are free. (What was sent over TCP is
+    /// the system's.)
+    pub async fn drained(self, most: Duration) {
+        let ports = self.datagrams.iter().filter_map(Listening::as_datagrams);
+        let all = async {
+            for port in ports {
+                std::future::poll_fn(|context| port.poll_drained(context)).await;
+            }
+        };
+        if timeout(most, all).await.is_err() {
+            debug!("peers have not acknowledged all that was sent to them by datagrams");
+        }
+        for socket in self.datagrams {
+            if let Listening::Datagrams(listener) = socket {
+                listener.end().await;
+            }
         }
     }
 }
@@ -434,13 +486,16 @@ impl Stream {
         let address = Arc::<str>::from(self.address);
         let held = self.accepted.map(|Accepted { slot, place, until, bodies }| ConnectionResources {
             slot: Arc::new(slot),
-            place,
+            place: Arc::new(place),
             stranger_until: Some(until),
             allowance: Allowance::new(),
             bodies,
             share: None,
             work: None,
         });
+        if let Some(held) = &held {
+            held.share_with(&read);
+        }
         let slot = held.as_ref().map(|held| Arc::clone(&held.slot));
         let sender = Sender::new(write, Arc::clone(&address), self.limits, slot);
         (sender, Receiver::new(read, address, self.limits, held))
@@ -494,6 +549,7 @@ fn set_up(stream: &Socket) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncWriteExt;
     use tokio::net::{TcpSocket, TcpStream};
 
     use super::*;
@@ -523,6 +579,30 @@ mod tests {
             let is_bounded = socket.recv_buffer_size().unwrap() == 2 * bounds.window_bytes
                 && socket.tcp_notsent_lowat().unwrap() == bounds.unsent_bytes;
             assert_eq!(is_bounded, link.is_some());
+        }
+    }
+
+    #[tokio::test]
+    async fn by_datagrams_a_link_with_bounds_has_little_in_a_connection_s_buffers() {
+        let bounds = LinkBounds { window_bytes: 40_960, unsent_bytes: 12_345 };
+        let mut config = Config::default();
+        bounds.apply(&mut config);
+        assert_eq!((config.settings.window_bytes, config.unsent_bytes_max), (40_960, 12_345));
+        let secret = || Secret::new([7; 32]);
+        let secret_of: SecretOf = Arc::new(move |_| Some(secret()));
+        for link in [Some(bounds), None] {
+            let capacity = Capacity { link, ..Capacity::default() };
+            let mut listener = Listener::bind_with("127.0.0.1:0", Limits::default(), capacity).await.unwrap();
+            listener.add_datagrams(&Config::default(), &secret_of).unwrap();
+            let address = listener.local_address().to_string();
+            let limits = Limits::default();
+            let connecting =
+                Stream::connect_by_datagrams(&address, &limits, Config::default(), b"", secret());
+            let (connected, _accepted) = tokio::join!(connecting, listener.accept());
+            // One write is at most the longest message that the other side takes.
+            let (_read, mut write) = connected.unwrap().inner.into_split();
+            let written = write.write(&[7; 64 << 10]).await.unwrap();
+            assert_eq!(written, if link.is_some() { 40_960 / 2 - 4 } else { 64 << 10 });
         }
     }
 

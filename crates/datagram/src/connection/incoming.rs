@@ -10,6 +10,7 @@ use crate::mtu::Mtu;
 use crate::policy::Acked;
 use crate::recovery::{Carried, Sent};
 use crate::rtt::Rtt;
+use crate::streams::StreamId;
 use crate::transmit::Ecn;
 
 impl Connection {
@@ -154,6 +155,14 @@ impl Connection {
         self.marks.begin_again(self.policy.heeds_marks());
     }
 
+    /// The owner hears that a stream has room again, if it was refused a message.
+    pub(crate) fn tell_if_writable(&mut self, stream: StreamId) {
+        let outbound = &mut self.outbound[usize::from(stream)];
+        if outbound.is_writable_again(self.config.unacked_bytes_max, self.config.unsent_bytes_max) {
+            self.news_once(News::Writable(stream));
+        }
+    }
+
     /// The owner hears the same news once.
     fn news_once(&mut self, news: News) {
         if !self.news.contains(&news) {
@@ -204,12 +213,8 @@ impl Connection {
         for carried in &sent.carried {
             match carried {
                 Carried::Bytes(stream, range) => {
-                    let unsent_max = self.config.unsent_bytes_max;
-                    let outbound = &mut self.outbound[usize::from(*stream)];
-                    outbound.on_acked(now_ns, range.clone());
-                    if outbound.is_writable_again(unsent_max) {
-                        self.news_once(News::Writable(*stream));
-                    }
+                    self.outbound[usize::from(*stream)].on_acked(now_ns, range.clone());
+                    self.tell_if_writable(*stream);
                 }
                 Carried::MtuProbe(bytes) => {
                     if self.mtu.on_probe_acked(*bytes) {

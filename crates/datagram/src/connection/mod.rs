@@ -246,13 +246,15 @@ impl Connection {
     /// Checks that a message of this length can be sent now. If it is refused, there is news when it can.
     pub(crate) fn check_send(&mut self, stream: StreamId, bytes: usize) -> Result<&mut Outbound, SendError> {
         let most = self.message_bytes_max();
+        let unacked_max = self.config.unacked_bytes_max;
         let unsent_max = self.config.unsent_bytes_max;
         let outbound = self.writable(stream)?;
         if bytes > most {
             return Err(SendError::TooLong { bytes, most });
         }
         let waiting = outbound.waiting();
-        if waiting > 0 && narrow(waiting).saturating_add(bytes) > narrow(unsent_max) {
+        let is_full = waiting > 0 && narrow(waiting).saturating_add(bytes) > narrow(unacked_max);
+        if is_full || outbound.unsent() >= unsent_max.max(1) {
             outbound.on_refused();
             return Err(SendError::Full { waiting });
         }
@@ -285,6 +287,11 @@ impl Connection {
             self.control.credits.insert(stream);
         }
         incoming
+    }
+
+    /// The owner takes nothing any more: what has come is dropped, and so is what will.
+    pub(crate) fn discard(&mut self) {
+        self.inbound.iter_mut().for_each(Inbound::discard);
     }
 
     /// Returns true if the peer is to be told of credit.

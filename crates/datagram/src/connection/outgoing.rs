@@ -219,6 +219,7 @@ impl Connection {
                 outbound.copy(&range, out);
                 draft.carried.push(Carried::Bytes(stream, range));
                 draft.asks = true;
+                self.tell_if_writable(stream);
             }
             self.take_turn(stream);
         }

@@ -34,6 +34,8 @@ pub(crate) struct Inbound {
     message: Option<(usize, Vec<u8>)>,
     whole: Whole,
     is_ended: bool,
+    /// True once nobody takes messages any more.
+    is_discarded: bool,
     /// Bytes whose messages the owner has taken.
     taken: u64,
     /// The bound that the peer was told.
@@ -50,14 +52,21 @@ impl Inbound {
             message: None,
             whole: Whole::default(),
             is_ended: false,
+            is_discarded: false,
             taken: 0,
             told: u64::from(window),
         }
     }
 
+    /// Drops what has come, and from now on what comes.
+    pub(crate) fn discard(&mut self) {
+        let Inbound { window, taken, told, .. } = *self;
+        *self = Inbound { taken, told, is_discarded: true, ..Inbound::new(window) };
+    }
+
     /// Returns true if bytes at this offset can be kept; those that come next always can.
     pub(crate) fn has_room(&self, offset: u64) -> bool {
-        offset <= self.next || self.pieces.len() < PIECES_MAX
+        self.is_discarded || offset <= self.next || self.pieces.len() < PIECES_MAX
     }
 
     /// Takes bytes that have arrived. Returns true if there is something new for the owner.
@@ -66,7 +75,7 @@ impl Inbound {
         if end > self.told {
             return Err(Violation::BeyondWindow);
         }
-        if end <= self.next {
+        if self.is_discarded || end <= self.next {
             return Ok(false);
         }
         if offset > self.next {
@@ -250,6 +259,21 @@ mod tests {
             assert!(held(&inbound).is_none_or(|held| held <= 2 * narrow(at) && held <= 2_000_000));
         }
         assert_eq!(inbound.receive(), Some(Incoming::Message(vec![7; 2_000_000])));
+    }
+
+    #[test]
+    fn what_nobody_takes_is_not_kept() {
+        let mut inbound = Inbound::new(8192);
+        let begin = [&3u32.to_le_bytes(), b"one".as_slice(), &4000u32.to_le_bytes()].concat();
+        inbound.handle_bytes(0, &begin).unwrap();
+        inbound.handle_bytes(20, &[7; 500]).unwrap();
+        inbound.discard();
+        for offset in [11, 20, 4000] {
+            assert_eq!(inbound.handle_bytes(offset, &[7; 1000]), Ok(false));
+        }
+        assert_eq!(inbound.receive(), None);
+        assert!(inbound.pieces.is_empty() && inbound.message.is_none() && inbound.has_room(8000));
+        assert_eq!(inbound.handle_bytes(8192, &[1]), Err(Violation::BeyondWindow), "no more than was told");
     }
 
     #[test]

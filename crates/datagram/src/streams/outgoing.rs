@@ -46,6 +46,11 @@ impl Outbound {
         self.end - self.base
     }
 
+    /// Bytes that were not sent yet.
+    pub(crate) fn unsent(&self) -> u64 {
+        self.end - self.sent
+    }
+
     pub(crate) fn is_finished(&self) -> bool {
         self.is_finished
     }
@@ -81,9 +86,9 @@ impl Outbound {
         self.is_refused = true;
     }
 
-    /// Returns true, once, if a message was refused before and at most half of `most` waits.
-    pub(crate) fn is_writable_again(&mut self, most: u64) -> bool {
-        let is_now = self.is_refused && self.waiting() <= most / 2;
+    /// Returns true, once, if a message was refused before and at most half of what may wait does.
+    pub(crate) fn is_writable_again(&mut self, unacked_max: u64, unsent_max: u64) -> bool {
+        let is_now = self.is_refused && self.waiting() <= unacked_max / 2 && self.unsent() <= unsent_max / 2;
         self.is_refused &= !is_now;
         is_now
     }

@@ -1,6 +1,6 @@
 //! What the policies make of links, on the virtual clock.
 
-use braid_datagram::{Config, SendError, Settings};
+use braid_datagram::{Config, Event, SendError, Settings};
 
 use crate::world::{ACCEPTOR, MILLISECOND, OPENER, Path, SECOND, World};
 
@@ -76,6 +76,23 @@ fn an_admitted_rate_is_kept() {
         let share = share(&config, clean(), None);
         assert!((0.18..=0.205).contains(&share), "{policy}: {share:.3}");
     }
+}
+
+/// A scheduler before the sender decides as late as it can, and what is in flight is no matter of its.
+#[test]
+fn little_is_taken_before_it_can_be_sent_and_a_long_path_is_full() {
+    let config = Config { unsent_bytes_max: 32 << 10, ..config("cubic") };
+    let path = Path { delay_ns: 5 * MILLISECOND, link: Some((RATE, 256 << 10)), ..clean() };
+    let mut world = World::new(&config, path.clone(), 1);
+    assert!(world.open());
+    let id = world.id(OPENER);
+    world.ends[OPENER].send(id, 0, vec![7; 64 << 10].into()).unwrap();
+    let refused = world.ends[OPENER].send(id, 0, vec![7; 1].into());
+    assert!(matches!(refused, Err(SendError::Full { .. })), "{refused:?}");
+    world.run_for(SECOND);
+    assert!(world.events[OPENER].contains(&Event::Writable(id, 0)));
+    let share = share(&config, path, None);
+    assert!(share >= 0.9, "{share:.3}");
 }
 
 #[test]

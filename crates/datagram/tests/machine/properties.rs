@@ -56,7 +56,7 @@ type Planned = (u16, usize, bool);
 
 fn config(policy: Kind, window_bytes: u32) -> Config {
     let settings = Settings { streams: 3, datagram_bytes_max: 1472, window_bytes };
-    Config { settings, policy, unsent_bytes_max: 3000, ..Config::default() }
+    Config { settings, policy, unacked_bytes_max: 3000, ..Config::default() }
 }
 
 /// The content of a message: no two are the same.

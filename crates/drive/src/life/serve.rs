@@ -42,6 +42,8 @@ use crate::{calibration, damage_checks, scrub, scrubber};
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Timeout for sending the last heartbeat.
 const FAREWELL_WAIT: Duration = Duration::from_secs(1);
+/// Longest wait of a shutdown for peers by datagrams to acknowledge their last answers.
+const DRAIN_WAIT: Duration = Duration::from_secs(1);
 /// Longest wait of a shutdown for a store that is being opened.
 const PREPARE_WAIT: Duration = Duration::from_secs(1);
 
@@ -152,13 +154,16 @@ pub async fn run(
             }
         }
     };
-    drop(listener);
+    let draining = listener.close();
     core.lease().handle_closing();
     let _ = close.send(true);
     finish(connections, core.settings.shutdown_wait).await;
+    let drained = draining.drained(DRAIN_WAIT.min(core.settings.shutdown_wait));
     if ended.is_ok() {
         // The manager is told, so that nobody must wait for the lease to lapse.
-        farewell(heartbeats, &core).await;
+        tokio::join!(drained, farewell(heartbeats, &core));
+    } else {
+        drained.await;
     }
     end_all(verifying, core.settings.shutdown_wait).await;
     core.forwarder.stop();

@@ -9,10 +9,7 @@ use braid_datagram::{EndReason, Incoming, SendError};
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::datagrams::{Held, PIECE_BYTES, in_words};
-
-/// The stream that bytes go on.
-const STREAM: u16 = 0;
+use crate::datagrams::{Held, PIECE_BYTES, STREAM, in_words};
 
 /// The receiving direction.
 #[derive(Debug)]
@@ -111,12 +108,14 @@ impl AsyncWrite for DatagramWrite {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let count = slices.iter().map(|slice| slice.len()).sum::<usize>().min(PIECE_BYTES);
-        if count == 0 {
+        let bytes = slices.iter().map(|slice| slice.len()).sum::<usize>();
+        if bytes == 0 {
             return Poll::Ready(Ok(0));
         }
         let Held { port, id, .. } = &*self.0;
         let mut inner = port.lock();
+        // The peer's window may be small. Of a connection that has ended it is 0, which is found below.
+        let count = bytes.min(PIECE_BYTES).min(inner.endpoint.message_bytes_max(*id).max(1));
         match inner.endpoint.check_send(*id, STREAM, count) {
             Ok(()) => {}
             Err(SendError::Full { .. }) => {

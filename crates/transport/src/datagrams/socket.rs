@@ -3,7 +3,8 @@
 #[cfg(feature = "simulated")]
 use std::future::poll_fn;
 use std::io::{self, IoSliceMut};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::sync::{PoisonError, RwLock};
 
 use quinn_udp::{RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use socket2::{Domain, Socket, Type};
@@ -19,9 +20,22 @@ const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 /// A socket that sends and receives datagrams, many at a time.
 #[derive(Debug)]
 pub(crate) enum DatagramSocket {
-    System(UdpSocket, UdpSocketState),
+    System(UdpSocket, RwLock<UdpSocketState>),
     #[cfg(feature = "simulated")]
     Simulated(Box<dyn simulated::DatagramSocket>),
+}
+
+/// The one form of a peer's address, whoever tells it: the system says more or less with one than a caller.
+/// The link of an address that is good on one link alone is kept.
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+    let SocketAddr::V6(v6) = address else { return address };
+    match v6.ip().to_canonical() {
+        IpAddr::V4(_) => SocketAddr::new(v6.ip().to_canonical(), v6.port()),
+        IpAddr::V6(ip) => {
+            let link = if ip.is_unicast_link_local() { v6.scope_id() } else { 0 };
+            SocketAddrV6::new(ip, v6.port(), 0, link).into()
+        }
+    }
 }
 
 impl DatagramSocket {
@@ -49,6 +63,7 @@ impl DatagramSocket {
 
     /// A socket that hears this peer alone, and also that nothing listens there.
     pub(crate) async fn connect(peer: SocketAddr) -> io::Result<DatagramSocket> {
+        let peer = canonical(peer);
         let any = if peer.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
         #[cfg(feature = "simulated")]
         if let Some(host) = simulated::host() {
@@ -65,7 +80,7 @@ impl DatagramSocket {
         // Smaller buffers lose more, but work.
         let _ = state.set_send_buffer_size(UdpSockRef::from(&socket), SOCKET_BUFFER_BYTES);
         let _ = state.set_recv_buffer_size(UdpSockRef::from(&socket), SOCKET_BUFFER_BYTES);
-        Ok(DatagramSocket::System(socket, state))
+        Ok(DatagramSocket::System(socket, RwLock::new(state)))
     }
 
     pub(crate) fn local(&self) -> io::Result<SocketAddr> {
@@ -100,6 +115,7 @@ impl DatagramSocket {
     pub(crate) fn receive(&self, buffers: &mut [Vec<u8>], meta: &mut [RecvMeta]) -> io::Result<usize> {
         match self {
             DatagramSocket::System(socket, state) => {
+                let state = state.read().unwrap_or_else(PoisonError::into_inner);
                 let mut slices: Vec<IoSliceMut<'_>> =
                     buffers.iter_mut().map(|buffer| IoSliceMut::new(buffer)).collect();
                 socket.try_io(Interest::READABLE, || state.recv(UdpSockRef::from(socket), &mut slices, meta))
@@ -119,7 +135,16 @@ impl DatagramSocket {
     pub(crate) fn send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
         match self {
             DatagramSocket::System(socket, state) => {
-                socket.try_io(Interest::WRITABLE, || state.try_send(UdpSockRef::from(socket), transmit))
+                let send = || {
+                    let state = state.read().unwrap_or_else(PoisonError::into_inner);
+                    state.try_send(UdpSockRef::from(socket), transmit)
+                };
+                let sent = socket.try_io(Interest::WRITABLE, send);
+                let is_alone = transmit.segment_size.is_none();
+                if is_alone && matches!(&sent, Err(error) if error.kind() == io::ErrorKind::InvalidInput) {
+                    renew(socket, state);
+                }
+                sent
             }
             #[cfg(feature = "simulated")]
             DatagramSocket::Simulated(socket) => {
@@ -134,9 +159,52 @@ impl DatagramSocket {
     /// Number of datagrams that one call sends at most.
     pub(crate) fn segments_max(&self) -> usize {
         match self {
-            DatagramSocket::System(_, state) => state.max_gso_segments().max(1),
+            DatagramSocket::System(_, state) => {
+                state.read().unwrap_or_else(PoisonError::into_inner).max_gso_segments().max(1)
+            }
             #[cfg(feature = "simulated")]
             DatagramSocket::Simulated(_) => 64,
         }
+    }
+}
+
+/// Has the library forget what it took an error for. If the system refuses a datagram, the library sends no
+/// more runs of them in one call, and none with ECN bits, for as long as the socket is there. But for one that
+/// went alone the reason is its addresses: a peer that cannot be, or an own address that is no longer there.
+fn renew(socket: &UdpSocket, state: &RwLock<UdpSocketState>) {
+    if let Ok(renewed) = UdpSocketState::new(UdpSockRef::from(socket)) {
+        *state.write().unwrap_or_else(PoisonError::into_inner) = renewed;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_address_that_the_system_refuses_slows_nobody_else() {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let socket = DatagramSocket::bind_shared(any, 1).unwrap().remove(0);
+        let before = socket.segments_max();
+        socket.writable().await;
+        let transmit =
+            Transmit { destination: any, ecn: None, contents: b"x", segment_size: None, src_ip: None };
+        let refused = socket.send(&transmit).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(socket.segments_max(), before);
+    }
+
+    #[test]
+    fn an_address_has_one_form() {
+        let check = |told: &str, expected: &str| {
+            assert_eq!(canonical(told.parse().unwrap()), expected.parse().unwrap(), "{told}");
+        };
+        check("10.0.0.1:7", "10.0.0.1:7");
+        check("[::ffff:10.0.0.1]:7", "10.0.0.1:7");
+        check("[fd00::1]:7", "[fd00::1]:7");
+        check("[fd00::1%3]:7", "[fd00::1]:7");
+        check("[fe80::1%3]:7", "[fe80::1%3]:7");
+        let with_flow = SocketAddrV6::new("fe80::1".parse().unwrap(), 7, 9, 3);
+        assert_eq!(canonical(with_flow.into()), "[fe80::1%3]:7".parse().unwrap());
     }
 }
