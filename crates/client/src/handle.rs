@@ -370,7 +370,9 @@ impl Handle {
     /// Columns of the segment that should not be read now, because of notes on their drives.
     pub(crate) fn avoided(&self, view: &FileView, segment: usize) -> ColumnMask {
         let columns = view.segments[segment].columns.iter();
-        let noted = |column: &ColumnView| self.client.paths.drives.avoid(column.drive, &column.addresses);
+        let noted = |column: &ColumnView| {
+            self.client.paths.drives.avoid(column.drive, &column.addresses, column.grant.as_ref())
+        };
         (0..).map(Column).zip(columns).filter(|(_, c)| noted(c)).map(|(column, _)| column).collect()
     }
 

@@ -40,6 +40,9 @@ pub struct Config {
     pub silence_ns: u64,
     /// Maximum number of connections.
     pub connections: usize,
+    /// True if a refusal, which nothing proves, ends a handshake at once. Default false: an Accept may yet
+    /// show that it was forged. True is for who opens a connection only to see whether somebody answers.
+    pub believes_refusals: bool,
 }
 
 impl Default for Settings {
@@ -60,6 +63,7 @@ impl Default for Config {
             keep_alive_ns: 2 * SECOND,
             silence_ns: 10 * SECOND,
             connections: 1024,
+            believes_refusals: false,
         }
     }
 }

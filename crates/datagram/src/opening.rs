@@ -48,6 +48,7 @@ pub(crate) struct Opening {
     until_ns: u64,
     /// That which an acceptor said, or somebody in its name, and until when it may turn out to be wrong.
     refusal: Option<(u64, EndReason)>,
+    believes_refusals: bool,
 }
 
 /// That which an opened connection begins with.
@@ -83,6 +84,7 @@ impl Opening {
             begun_ns: now_ns,
             until_ns: now_ns.saturating_add(config.open_ns),
             refusal: None,
+            believes_refusals: config.believes_refusals,
         }
     }
 
@@ -134,7 +136,7 @@ impl Opening {
         };
         if is_possible && self.refusal.is_none() {
             let pause = (now_ns - self.begun_ns).clamp(REFUSAL_NS_MIN, REFUSAL_NS_MAX);
-            self.refusal = Some((now_ns + pause, why));
+            self.refusal = Some((now_ns + if self.believes_refusals { 0 } else { pause }, why));
         }
     }
 

@@ -104,6 +104,13 @@ impl Revoked {
         Err(Refusal::new(Reason::StaleGeneration, detail))
     }
 
+    /// Ok if some request may be carried out under the capability, as far as revocations go; otherwise the
+    /// refusal of all of them.
+    pub(crate) fn check_any(&self, capability: &Capability) -> Result<(), Refusal> {
+        let leaves_some = capability.rights.0 & !CHANGES.0 != 0;
+        if leaves_some { Ok(()) } else { self.check(capability, capability.rights) }
+    }
+
     fn remember(&mut self, place: (PartitionId, ObjectId), to: Option<(Generation, Lease)>, now_ms: u64) {
         if self.objects.len() >= OBJECTS_MAX && !self.objects.contains_key(&place) {
             self.objects.retain(|_, known| known.until_ms > now_ms);
@@ -166,6 +173,11 @@ mod tests {
         revoked.handle_lease_end(PLACE, (Generation(1), Lease(1)), 3000);
         assert_eq!(reason(&revoked, &capability(3, 2000)), Some(Reason::StaleGeneration));
         assert!(revoked.check(&capability(3, 2000), Rights::READ).is_ok());
+        // It may still be read under it, as long as it is a capability to read.
+        assert!(revoked.check_any(&capability(3, 2000)).is_ok());
+        let changes = Capability { rights: Rights::WRITE.and(Rights::CREATE), ..capability(3, 2000) };
+        assert_eq!(revoked.check_any(&changes).unwrap_err().reason, Reason::StaleGeneration);
+        assert!(revoked.check_any(&Capability { lease: Lease(4), ..changes }).is_ok());
         // A restored manager uses the number again.
         let again = Capability { g: Generation(2), ..capability(3, 2000) };
         assert_eq!(reason(&revoked, &again), None);

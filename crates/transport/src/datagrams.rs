@@ -301,14 +301,29 @@ impl DatagramStream {
         identity: &[u8],
         secret: Secret,
     ) -> io::Result<DatagramStream> {
+        DatagramStream::connect_first(lookup_host(address).await?, &config, identity, &secret).await
+    }
+
+    /// Opens a connection at the first of a name's addresses where somebody answers, be it by a refusal.
+    async fn connect_first(
+        peers: impl Iterator<Item = SocketAddr>,
+        config: &Config,
+        identity: &[u8],
+        secret: &Secret,
+    ) -> io::Result<DatagramStream> {
         let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        for peer in lookup_host(address).await? {
-            match DatagramSocket::connect(peer).await {
-                Ok(socket) => {
-                    let port = Port::new(socket, config, None)?;
-                    return DatagramStream::open(port, peer, identity, secret).await;
+        for peer in peers {
+            let socket = match DatagramSocket::connect(peer).await {
+                Ok(socket) => socket,
+                Err(error) => {
+                    failed = error;
+                    continue;
                 }
-                Err(error) => failed = error,
+            };
+            let port = Port::new(socket, config.clone(), None)?;
+            match DatagramStream::open(port, peer, identity, secret.clone()).await {
+                Err(error) if !is_of_somebody(&error) => failed = error,
+                ended => return ended,
             }
         }
         Err(failed)
@@ -418,6 +433,12 @@ impl Drop for Held {
     }
 }
 
+/// Returns true if a handshake failed by what somebody at the address said.
+fn is_of_somebody(error: &io::Error) -> bool {
+    use io::ErrorKind::{PermissionDenied, ResourceBusy, Unsupported};
+    matches!(error.kind(), PermissionDenied | ResourceBusy | Unsupported)
+}
+
 /// The reason as an error of a socket.
 fn in_words(why: &EndReason) -> io::Error {
     let kind = match why {
@@ -431,4 +452,32 @@ fn in_words(why: &EndReason) -> io::Error {
         EndReason::Violated(_) => io::ErrorKind::InvalidData,
     };
     io::Error::new(kind, why.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A name may have several addresses, and the drive listen at the last: `localhost` is ::1 first.
+    #[tokio::test]
+    async fn a_name_is_connected_to_at_the_address_where_somebody_answers() {
+        let config = session_config(braid_datagram::policy::Kind::Cubic);
+        let listener_at = |address: &str, secret: u8| {
+            let socket = DatagramSocket::bind_shared(address.parse().unwrap(), 1).unwrap().remove(0);
+            let secret_of: SecretOf = Arc::new(move |_| Some(Secret::new([secret; 32])));
+            DatagramListener::start(socket, config.clone(), secret_of).unwrap()
+        };
+        let listener = listener_at("127.0.0.1:0", 7);
+        let there = listener.local();
+        let nobody = SocketAddr::new([127, 0, 0, 2].into(), there.port());
+        let secret = Secret::new([7; 32]);
+        let stream = DatagramStream::connect_first([nobody, there].into_iter(), &config, b"me", &secret);
+        assert_eq!(stream.await.unwrap().peer(), there);
+
+        // Who answers is taken, as by TCP: the refusal is told.
+        let other = listener_at("127.0.0.1:0", 8);
+        let both = [other.local(), there].into_iter();
+        let refused = DatagramStream::connect_first(both, &config, b"me", &secret).await.unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied, "{refused}");
+    }
 }

@@ -1,6 +1,8 @@
 //! A session with a drive: requests under capabilities and their answers, both at the same time. A drive
 //! answers requests as they are done, not in the order in which they came.
 
+#[cfg(test)]
+mod tests;
 pub mod ways;
 
 use std::collections::HashMap;
@@ -237,7 +239,7 @@ impl DriveSession {
     /// Connects to the drive at the first of its addresses that answers. They are tried in their order, each
     /// [`NEXT_RAIL`] after the one before, or as soon as that one has failed; the wait is at most
     /// `limits.connect` for each of both steps of the last. If none answers, the error is that of the first,
-    /// or says that another peer is at one of them.
+    /// or says that the drive refuses at one of them, or that another peer is there.
     pub async fn connect_first(
         addresses: &Addresses,
         expect: DriveId,
@@ -286,18 +288,14 @@ impl DriveSession {
             match timeout(pause, ended).await {
                 Ok(Ok(session)) => return Ok(session),
                 Ok(Err(error)) => {
-                    let tells_more = matches!(error, TransportError::WrongPeer { .. });
-                    failed = if tells_more { Some(error) } else { failed.or(Some(error)) };
+                    failed = match failed {
+                        Some(before) if weight(&before) >= weight(&error) => Some(before),
+                        _ => Some(error),
+                    };
                 }
                 Err(_) => {}
             }
         }
-    }
-
-    /// By datagrams: tells the drive how many bytes of answers may be on their way here, of all drives;
-    /// `None`: no bound. That which was told before is not told again.
-    pub fn tell_window(&self, bytes: Option<u64>) {
-        self.answers.receiver.tell_window(bytes);
     }
 
     /// The way that the session goes.
@@ -356,8 +354,10 @@ impl DriveSession {
         is_between && self.asker.in_flight() == 0
     }
 
-    /// Takes the session apart.
+    /// Takes the session apart. What its last requests were promised or bounded by holds no longer.
     pub(crate) fn into_parts(self) -> Parts {
+        self.asker.sender.pace(None);
+        self.asker.tell_window(None);
         let (writing, address, sent) = self.asker.sender.into_parts();
         let reading = self.answers.receiver.into_parts();
         let seal = self.asker.seal;
@@ -406,7 +406,7 @@ impl Asker {
         let is_in_clear = !self.may_carry(grant);
         let sealed = (has_room && !is_in_clear).then(|| self.seal_introduced(grant, request, payload_bytes));
         let kind = request.kind();
-        self.sender.pace(paced(&grant.capability, DataDirection::Write));
+        self.pace(grant);
         async move {
             let Some(sealed) = sealed else {
                 if is_in_clear {
@@ -450,6 +450,7 @@ impl Asker {
             return Err(TransportError::TooManyAsked(in_flight, self.sender.address().to_owned()));
         }
         let payload_bytes = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        self.pace(grant);
         let asked = self.seal(grant, request, payload_bytes);
         let number = asked.request();
         let header = FrameHeader::new(request.kind(), number, &self.body, payload_bytes);
@@ -459,6 +460,18 @@ impl Asker {
         let purpose = Purpose::Request(tag);
         self.unanswered.lock().unwrap_or_else(PoisonError::into_inner).insert(number, (purpose, asked));
         Ok(())
+    }
+
+    /// By datagrams: paces what is sent by what the capability promises. The asker does not know the
+    /// manager's time: a promise that has ended counts until its capability expires.
+    fn pace(&self, grant: &Grant) {
+        self.sender.pace(paced(&grant.capability, DataDirection::Write, None));
+    }
+
+    /// By datagrams: tells the drive how many bytes of answers may be on their way here, of all drives;
+    /// `None`: no bound. That which was told before is not told again.
+    pub fn tell_window(&self, bytes: Option<u64>) {
+        self.sender.tell_window(bytes);
     }
 
     /// Number of bytes that were put and not sent yet.
@@ -496,11 +509,23 @@ impl Asker {
     }
 }
 
-/// The rate by which what is sent in this direction, under this capability, is paced: a quarter above the
-/// promised one, so that what was late is made good; `None`: nothing is promised for it.
-pub fn paced(capability: &Capability, direction: DataDirection) -> Option<u64> {
+/// The amount that an error of one rail tells of the drive: a refusal, that it is there and what it wants;
+/// another peer, that its address is not the drive's any more.
+fn weight(error: &TransportError) -> u8 {
+    match error {
+        TransportError::Refusal(_) => 2,
+        TransportError::WrongPeer { .. } => 1,
+        _ => 0,
+    }
+}
+
+/// The rate by which what is sent in this direction, under this capability, is paced at this time of the
+/// manager's: a quarter above the promised one, so that what was late is made good; `None`: nothing is
+/// promised for it. Without a time the promise counts as going on.
+pub fn paced(capability: &Capability, direction: DataDirection, now_ms: Option<u64>) -> Option<u64> {
     let promise = &capability.promise;
-    let is_promised = promise.rate > 0 && promise.direction == direction;
+    let is_over = now_ms.is_some_and(|now_ms| now_ms >= promise.until_ms);
+    let is_promised = promise.rate > 0 && promise.direction == direction && !is_over;
     is_promised.then(|| promise.rate.saturating_add(promise.rate / 4))
 }
 

@@ -91,6 +91,13 @@ impl Sender {
         }
     }
 
+    /// By datagrams: tells the peer how many bytes may be on their way here; `None`: no bound.
+    pub(crate) fn tell_window(&self, bytes: Option<u64>) {
+        if let Some(held) = self.inner.as_datagrams() {
+            held.set_window(bytes);
+        }
+    }
+
     /// Returns true if it sends by datagrams.
     pub(crate) fn is_by_datagrams(&self) -> bool {
         self.inner.as_datagrams().is_some()

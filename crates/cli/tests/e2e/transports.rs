@@ -53,12 +53,16 @@ fn what_goes_in_by_datagrams_comes_out_the_same_by_either() {
 
     let udp = transport(&cluster, "udp");
     assert_eq!((&udp["asked"], &udp["by"]), (&"udp".into(), &"--transport".into()));
-    assert_eq!(ways(&udp), ["udp"; 5], "{udp}");
-    assert_eq!(ways(&transport(&cluster, "auto")), ["udp"; 5]);
+    // A busy machine may answer later than `braid status` waits.
+    for asked in ["udp", "auto"] {
+        until("all answer in time", || ways(&transport(&cluster, asked)) == ["udp"; 5]);
+    }
     let tcp = cluster.line("status --transport tcp");
     assert!(tcp.text().contains("transport: tcp (--transport)\n"), "{}", tcp.text());
-    let rails = cluster.line("status --rails --json --transport udp").ok().json();
-    assert!(rails[0]["rails"][0]["transport"] == "udp", "{rails}");
+    until("the first rail answers in time", || {
+        let rails = cluster.line("status --rails --json --transport udp").ok().json();
+        rails[0]["rails"][0]["transport"] == "udp"
+    });
 }
 
 #[test]

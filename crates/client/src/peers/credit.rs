@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use braid_credit::{Counts, SMALL_BYTES};
 use braid_layout::DriveId;
-use braid_transport::{Answers, Credit, DriveSession, Turn};
+use braid_transport::{Answers, Asker, Credit, DriveSession, Turn};
 use braid_wire::data::DriveReply;
 use tokio::time::Instant;
 
@@ -96,18 +96,22 @@ impl<'a> Flights<'a> {
     pub(crate) fn begin(caller: Option<Caller<'a>>, session: &mut DriveSession) -> Flights<'a> {
         let of = caller.and_then(|caller| {
             let credit = session.credit(&caller.credits.links)?;
-            // A sender that is told before the first answer never has more on its way.
-            session.tell_window(credit.window());
             Some(Of { caller, credit, drive: session.drive(), rail: session.rail() })
         });
         Flights { of }
     }
 
-    /// Waits until a read of this many bytes may be sent.
-    pub(crate) async fn turn(&self, bytes: usize) -> Option<Turn> {
-        let of = self.of.as_ref().filter(|_| bytes > 0)?;
-        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        Some(of.credit.turn(of.caller.number, of.drive.0, bytes).await)
+    /// Waits until a read of this many bytes may be sent by the asker. By datagrams the drive is told the
+    /// window as it is then, or that there is none: so it never has more on its way than it may.
+    pub(crate) async fn turn(&self, bytes: usize, asker: &Asker) -> Option<Turn> {
+        let count = u64::try_from(bytes).ok().filter(|&count| count > 0)?;
+        let Some(of) = &self.of else {
+            asker.tell_window(None);
+            return None;
+        };
+        let turn = of.credit.turn(of.caller.number, of.drive.0, count).await;
+        asker.tell_window(of.credit.window());
+        Some(turn)
     }
 
     /// Returns the number of bytes for which the drive is to be asked for a turn before they are sent.

@@ -311,7 +311,7 @@ impl Asked<'_> {
                     break;
                 }
                 span.at(|span, now| span.admitted_us = now);
-                flight.keep_turn(number, waits.turn(expected).await);
+                flight.keep_turn(number, waits.turn(expected, asker).await);
                 if let Some(bytes) = waits.asks_first(payload) {
                     asked.add_permits(1);
                     let turn = flight.write_turn(number, bytes);

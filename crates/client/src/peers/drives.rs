@@ -27,10 +27,10 @@ use braid_transport::ways::Call;
 use braid_transport::{
     DriveSession, Home, KnownCluster, Limits, SharedSession, Transport, TransportError, Ways,
 };
-use braid_wire::Addresses;
 use braid_wire::addresses::RAILS_MAX;
 use braid_wire::control::Grant;
 use braid_wire::token::Pin;
+use braid_wire::{Addresses, Reason};
 
 use crate::peers::calls::Calls;
 use crate::peers::rails::{Among, Rails};
@@ -410,7 +410,7 @@ impl Drives {
 
     /// Returns true if the drive should be avoided now. When a note has expired, one caller gets `false` and
     /// tries the drive, or it is tried aside; the others keep avoiding it meanwhile.
-    pub(crate) fn avoid(&self, drive: DriveId, addresses: &Addresses) -> bool {
+    pub(crate) fn avoid(&self, drive: DriveId, addresses: &Addresses, grant: Option<&Grant>) -> bool {
         if !self.notes.load(Ordering::Relaxed) {
             return false;
         }
@@ -425,32 +425,38 @@ impl Drives {
         note.span = (note.span * 2).min(self.avoid * SPAN_MAX);
         drop(entries);
         if self.tries_aside {
-            self.try_aside(drive, addresses.clone());
+            self.try_aside(drive, addresses.clone(), grant.cloned());
         }
         self.tries_aside
     }
 
-    /// Connects to the drive in a task of its own, over TCP, as it has no capability. Its hello removes the
-    /// note.
-    fn try_aside(&self, drive: DriveId, addresses: Addresses) {
+    /// Connects to the drive in a task of its own, the way that requests under this capability go. Its hello
+    /// removes the note. So does its refusal of the capability: who uses that asks the manager for another.
+    fn try_aside(&self, drive: DriveId, addresses: Addresses, grant: Option<Grant>) {
         let home = self.home();
         let limits = self.limits;
         let sent = Arc::clone(&self.counts.sent);
         let entries = Arc::clone(&self.entries);
-        let is_kept = self.ways.transport() == Transport::Tcp;
+        let ways = Arc::clone(&self.ways);
+        // Without a capability the session is over TCP, where requests may not go.
+        let is_kept = grant.is_some() || ways.transport() == Transport::Tcp;
         tokio::spawn(async move {
-            match DriveSession::connect_first(&addresses, drive, home, &limits).await {
-                Ok(mut session) => {
-                    session.count_sent(sent);
-                    let mut entries = entries.lock().expect("no holder panics");
-                    let entry = entry_at(&mut entries, drive, &addresses);
-                    entry.forget_sessions(entry.among(&addresses));
-                    entry.note = None;
-                    if is_kept {
-                        entry.keep(session, Duration::ZERO);
-                    }
+            let call = Call { expect: drive, home, limits: &limits, grant: grant.as_ref() };
+            let session = match ways.connect_first(&addresses, call).await {
+                Ok(session) => Some(session),
+                Err(TransportError::Refusal(refusal)) if refusal.reason == Reason::StaleKey => None,
+                Err(error) => {
+                    tracing::debug!(drive = %drive.short(), %error, "a drive is still avoided");
+                    return;
                 }
-                Err(error) => tracing::debug!(drive = %drive.short(), %error, "a drive is still avoided"),
+            };
+            let mut entries = entries.lock().expect("no holder panics");
+            let entry = entry_at(&mut entries, drive, &addresses);
+            entry.forget_sessions(entry.among(&addresses));
+            entry.note = None;
+            if let Some(mut session) = session.filter(|_| is_kept) {
+                session.count_sent(sent);
+                entry.keep(session, Duration::ZERO);
             }
         });
     }
@@ -471,23 +477,54 @@ impl Drives {
 
 #[cfg(test)]
 mod tests {
-    use braid_layout::ClusterId;
+    use braid_layout::version::Lease;
+    use braid_layout::{ClientId, ClusterId, ColumnMask, FileId, Generation, ObjectId, PartitionId};
+    use braid_wire::Key;
+    use braid_wire::capability::{Capability, LeaseKind, Promise, Protection, Rights};
 
     use super::*;
+
+    /// A capability to read an object of this drive.
+    fn grant(drive: DriveId) -> Grant {
+        let capability = Capability {
+            drive,
+            partition: PartitionId(1),
+            object: ObjectId(2),
+            rights: Rights::READ,
+            expires_ms: u64::MAX,
+            promise: Promise::NONE,
+            client: ClientId::NONE,
+            key_epoch: 1,
+            g: Generation(1),
+            set: ColumnMask::all(1),
+            joining: ColumnMask::EMPTY,
+            lease: Lease(0),
+            kind: LeaseKind::Exclusive,
+            first_stripe: 0,
+            end_stripe: u64::MAX,
+            reach: u64::MAX,
+            protection: Protection::Integrity,
+            holder: DriveId(0),
+            map: [0; 16],
+            file: FileId(2),
+        };
+        Grant { private: Key::new([1; 32]).private_part(&capability), capability }
+    }
 
     #[test]
     fn a_drive_that_stays_away_is_tried_by_one_at_a_time_and_ever_less_often() {
         let drives = Drives::new(ClusterId(1), Limits::default(), 4, Duration::ZERO);
         let drive = DriveId(7);
-        assert!(!drives.avoid(drive, &"".into()) && drives.noted(drive).is_none());
+        let avoids = |drives: &Drives| drives.avoid(drive, &"".into(), None);
+        assert!(!avoids(&drives) && drives.noted(drive).is_none());
         drives.note_away(drive, "gone");
         // A note with no duration expires at once.
-        assert!(!drives.avoid(drive, &"".into()));
+        assert!(!avoids(&drives));
         assert_eq!(drives.noted(drive).as_deref(), Some("gone"));
         let drives = Drives::new(ClusterId(1), Limits::default(), 4, Duration::from_secs(3600));
         drives.note_away(drive, "gone");
         drives.note_away(drive, "gone");
-        assert!(drives.avoid(drive, &"".into()) && drives.avoid(drive, &"".into()));
+        assert!(avoids(&drives) && avoids(&drives));
         let span = |drives: &Drives| {
             drives.entries.lock().expect("no holder panics")[&drive].note.as_ref().expect("noted").span
         };
@@ -497,8 +534,8 @@ mod tests {
             let note = entries.get_mut(&drive).and_then(|entry| entry.note.as_mut()).expect("noted");
             note.until = Instant::now();
             drop(entries);
-            assert!(!drives.avoid(drive, &"".into()), "one asker finds out");
-            assert!(drives.avoid(drive, &"".into()), "the others pass it over");
+            assert!(!avoids(&drives), "one asker finds out");
+            assert!(avoids(&drives), "the others pass it over");
         }
         assert_eq!(span(&drives), Duration::from_secs(3600) * SPAN_MAX);
     }
@@ -549,8 +586,23 @@ mod tests {
         let drive = DriveId(7);
         drives.note_away(drive, "gone");
         // The note has no duration: each asker would be the one that finds out.
-        assert!(drives.avoid(drive, &address) && drives.avoid(drive, &address));
+        assert!(drives.avoid(drive, &address, None) && drives.avoid(drive, &address, None));
         mute.accept().await.expect("somebody tries the drive");
-        assert!(drives.avoid(drive, &address), "it has said no hello");
+        assert!(drives.avoid(drive, &address, None), "it has said no hello");
+    }
+
+    /// Over TCP the drive might answer though no request reaches it.
+    #[tokio::test]
+    async fn where_requests_go_by_datagrams_a_drive_is_tried_so_too() {
+        let mute = tokio::net::UdpSocket::bind("127.0.0.1:0").await.expect("a port");
+        let address = Addresses::from(mute.local_addr().expect("it is bound").to_string());
+        let drives = Drives::new(ClusterId(1), Limits::default(), 4, Duration::ZERO);
+        let drives = drives.by(Transport::UDP).apart();
+        let drive = DriveId(7);
+        drives.note_away(drive, "gone");
+        assert!(drives.avoid(drive, &address, Some(&grant(drive))));
+        let asked = tokio::time::timeout(Duration::from_secs(60), mute.recv(&mut [0; 2000])).await;
+        asked.expect("somebody tries the drive by datagrams").expect("a datagram");
+        assert!(drives.noted(drive).is_some(), "it has not answered");
     }
 }

@@ -110,6 +110,22 @@ fn what_others_say_of_the_acceptor_does_not_stop_the_opener() {
     }
 }
 
+/// Who only looks whether somebody answers learns it in two round trips: no time is added.
+#[test]
+fn a_refusal_is_believed_at_once_by_who_asks_for_that() {
+    let asks = Config { believes_refusals: true, ..Config::default() };
+    for rtt_ms in [2, 40, 400] {
+        let mut world = World::between([asks.clone(), Config::default()], long(rtt_ms), 1);
+        let peer = world.addresses[ACCEPTOR];
+        let begun_ns = world.now_ns;
+        world.ends[OPENER].open(begun_ns, peer, b"nobody", secret());
+        assert!(world.run_until(10 * SECOND, |world| !world.events[OPENER].is_empty()));
+        let took_ns = world.now_ns - begun_ns;
+        let round_trips_ns = 2 * rtt_ms * MILLISECOND;
+        assert!((round_trips_ns..=round_trips_ns + MILLISECOND).contains(&took_ns), "{rtt_ms}: {took_ns} ns");
+    }
+}
+
 #[test]
 fn a_refusal_is_believed_soon_if_nothing_speaks_against_it() {
     let full = Config { connections: 0, ..Config::default() };

@@ -214,7 +214,7 @@ impl RequestReader {
         let judged =
             core.with_scene(self.binding, arrival.now_ms, |scene| authorise_in(session, scene, header, body));
         if let Ok(verified) = &judged {
-            self.receiver.pace(paced(&verified.capability, DataDirection::Read));
+            self.receiver.pace(paced(&verified.capability, DataDirection::Read, arrival.now_ms));
         }
         let placed = self.place(&core, body);
         if let (Ok(verified), Ok(())) = (&judged, &placed)

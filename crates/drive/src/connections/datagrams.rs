@@ -38,7 +38,7 @@ fn private_parts_of(core: &Core, capability: &Capability) -> Result<Vec<braid_wi
     let parts = core.with_scene(Binding([0; 16]), now_ms, |scene| private_parts(scene, capability))?;
     // Without a lease nothing is served, and what was revoked is not known yet.
     if now_ms.is_some() {
-        core.revoked().check(capability, capability.rights)?;
+        core.revoked().check_any(capability)?;
     }
     Ok(parts)
 }

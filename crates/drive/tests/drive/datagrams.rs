@@ -84,8 +84,9 @@ async fn a_handshake_is_refused_for_what_every_request_would_be() {
 
     // The lease is given back: nothing more may be changed under it, also by datagrams.
     let mut session = session;
-    let rights = Rights::READ.and(Rights::WRITE).and(Rights::CREATE);
-    let grant = drive.grant_as_is(Capability { rights, ..good });
+    let to_change = Capability { rights: Rights::WRITE.and(Rights::CREATE), ..good };
+    let and_read = Capability { rights: to_change.rights.and(Rights::READ), ..to_change.clone() };
+    let grant = drive.grant_as_is(to_change);
     drive.by_datagrams(&grant).await.expect("a session");
     let retire = Retire {
         at: AT,
@@ -97,6 +98,13 @@ async fn a_handshake_is_refused_for_what_every_request_would_be() {
     };
     session.call(&grant, &retire.into(), &[]).await.expect("the lease ends");
     drive.refuses(&grant, "its lease was given back").await;
+    // What may be read too is read on, as over TCP.
+    let grant = drive.grant_as_is(and_read);
+    let mut session = drive.by_datagrams(&grant).await.expect("a session to read");
+    session.call(&grant, &read(8, 0, UNIT), &[]).await.expect("an answer");
+    let payload = bytes(7, UNIT);
+    let write = session.call(&grant, &write_of(1, 0, &payload, 1).into(), &[&payload]).await;
+    assert_eq!(reason(write), Reason::StaleGeneration);
     drive.stop().await;
 }
 
@@ -192,9 +200,16 @@ async fn auto_takes_datagrams_where_they_come_through() {
         (way == Way::Udp).then_some(())
     })
     .await;
-    // What it refuses is not tried over TCP: it is the drive that refuses.
+    // What is refused goes over TCP, where each request is answered; nothing is remembered for that.
     let expired = drive.grant(Capability { expires_ms: 1, ..object_level() });
-    let refused = Ways::new(Transport::AUTO).connect(&address, Call { grant: Some(&expired), ..call }).await;
-    assert!(!matches!(&refused, Ok(session) if session.way() == Way::Udp), "{refused:?}");
+    let refused = answer("the refusal comes in time", async || {
+        let auto = Ways::new(Transport::AUTO);
+        let call = Call { grant: Some(&expired), ..call };
+        let session = auto.connect(&address, call).await.expect("a session");
+        assert_eq!(session.way(), Way::Tcp);
+        auto.learnt(&address).is_none().then_some(session)
+    });
+    let told = refused.await.call(&expired, &GetAttributes { at: AT }.into(), &[]).await;
+    assert_eq!(reason(told), Reason::Expired);
     drive.stop().await;
 }

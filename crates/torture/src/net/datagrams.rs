@@ -2,6 +2,9 @@
 //!
 //! A datagram arrives at the end of a step of the world, if at that moment the way is open and a socket is
 //! there. If the host is up and no socket is there, the sender is told, as by ICMP.
+//!
+//! Sockets that hear one peer may be behind a NAT that forgets: others see them at another port from then on,
+//! and what goes to the port before is lost.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -11,7 +14,7 @@ use std::task::{Context, Poll, Waker};
 use braid_transport::host::simulated::DatagramSocket;
 
 use super::Net;
-use crate::random::Random;
+use crate::random::{Random, mix};
 
 /// Most bytes that have arrived at a socket and were not received; what is more is lost.
 const QUEUE_BYTES: usize = 512 << 10;
@@ -22,6 +25,7 @@ const LATE_MS: u64 = 200;
 /// Of one in `AGES_OF` of those: as much, so that it may find another process at its address.
 const AGES_MS: u64 = 8_000;
 const AGES_OF: u64 = 10;
+const FORGETS_OF: u64 = 10_000;
 
 /// All sockets, and the datagrams on their way.
 #[derive(Debug)]
@@ -29,6 +33,9 @@ pub(super) struct Datagrams {
     random: Random,
     weather: Weather,
     sockets: BTreeMap<SocketAddr, Mailbox>,
+    /// The address at which others see a socket, by its own, where they differ; and the other way round.
+    seen_at: BTreeMap<SocketAddr, SocketAddr>,
+    own_of: BTreeMap<SocketAddr, SocketAddr>,
     /// By the time of their arrival, and their number.
     flight: BTreeMap<(u64, u64), Datagram>,
     sent: u64,
@@ -46,6 +53,8 @@ struct Weather {
     spread_ms: u64,
     /// The longest datagram that links carry, without their headers.
     bytes_max: usize,
+    /// Before a datagram goes out, its socket gets another address: of so many in `FORGETS_OF`.
+    forgets: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -75,12 +84,17 @@ pub(super) struct SocketEnd {
 }
 
 impl Weather {
+    const CALM: Weather =
+        Weather { lost: 0, doubled: 0, changed: 0, late: 0, spread_ms: 0, bytes_max: 8972, forgets: 0 };
+
     fn draw(random: &mut Random) -> Weather {
-        let calm = Weather { lost: 0, doubled: 0, changed: 0, late: 0, spread_ms: 0, bytes_max: 8972 };
+        // Drawn from a copy of the stream, which goes on as if nothing had been drawn.
+        let forgets = Random::new(mix(random.clone().draw())).one(&[0, 0, 5, 50]).unwrap_or(0);
         if random.percent(CALM) {
-            return calm;
+            return Weather::CALM;
         }
         Weather {
+            forgets,
             lost: random.one(&[0, 1, 10, 50, 150]).unwrap_or(0),
             doubled: random.one(&[0, 5, 50]).unwrap_or(0),
             changed: random.one(&[0, 1, 20]).unwrap_or(0),
@@ -94,7 +108,43 @@ impl Weather {
 impl Datagrams {
     pub(super) fn new(mut random: Random) -> Datagrams {
         let weather = Weather::draw(&mut random);
-        Datagrams { random, weather, sockets: BTreeMap::new(), flight: BTreeMap::new(), sent: 0 }
+        Datagrams {
+            random,
+            weather,
+            sockets: BTreeMap::new(),
+            seen_at: BTreeMap::new(),
+            own_of: BTreeMap::new(),
+            flight: BTreeMap::new(),
+            sent: 0,
+        }
+    }
+
+    /// Returns true if the NAT before this socket forgets it now.
+    fn forgets(&mut self, socket: SocketAddr) -> bool {
+        self.weather.forgets > 0
+            && self.sockets.get(&socket).is_some_and(|mailbox| mailbox.peer.is_some())
+            && self.random.below(FORGETS_OF) < self.weather.forgets
+    }
+
+    /// Others see this socket at another address from now on; `None`: at its own.
+    fn see_at(&mut self, socket: SocketAddr, address: Option<SocketAddr>) {
+        if let Some(before) = self.seen_at.remove(&socket) {
+            self.own_of.remove(&before);
+        }
+        if let Some(address) = address {
+            self.seen_at.insert(socket, address);
+            self.own_of.insert(address, socket);
+        }
+    }
+
+    /// The socket that others see at this address; `None`: it is at another by now, or there is none.
+    fn socket_at(&mut self, seen: SocketAddr) -> Option<&mut Mailbox> {
+        let own = match self.own_of.get(&seen) {
+            Some(own) => *own,
+            None if self.seen_at.contains_key(&seen) => return None,
+            None => seen,
+        };
+        self.sockets.get_mut(&own)
     }
 
     /// Returns true if something arrives until this time.
@@ -135,6 +185,12 @@ impl Net {
         Ok(Box::new(SocketEnd { net: self.clone(), address }))
     }
 
+    /// From now on nothing happens to datagrams but that one in a hundred comes from another address.
+    #[cfg(test)]
+    pub(super) fn forget_often(&self) {
+        self.lock().datagrams.weather = Weather { forgets: FORGETS_OF / 100, ..Weather::CALM };
+    }
+
     fn send_datagram(&self, from: SocketAddr, to: SocketAddr, bytes: &[u8]) {
         let mut state = self.lock();
         let state = &mut *state;
@@ -142,6 +198,12 @@ impl Net {
             return;
         }
         state.busy = true;
+        if state.datagrams.forgets(from) {
+            let seen = SocketAddr::new(from.ip(), state.free_port());
+            state.datagrams.see_at(from, Some(seen));
+            state.trace.count("sockets seen at another address");
+        }
+        let from = state.datagrams.seen_at.get(&from).copied().unwrap_or(from);
         let datagrams = &mut state.datagrams;
         if bytes.len() > datagrams.weather.bytes_max {
             state.trace.count("datagrams too long");
@@ -182,7 +244,7 @@ impl super::State {
                 self.trace.count("datagrams cut off");
                 continue;
             }
-            let Some(mailbox) = self.datagrams.sockets.get_mut(&datagram.to) else {
+            let Some(mailbox) = self.datagrams.socket_at(datagram.to) else {
                 self.refuse(&datagram, wakers);
                 continue;
             };
@@ -205,7 +267,7 @@ impl super::State {
         if self.is_cut_off_at(datagram.to, datagram.from) {
             return;
         }
-        let Some(mailbox) = self.datagrams.sockets.get_mut(&datagram.from) else { return };
+        let Some(mailbox) = self.datagrams.socket_at(datagram.from) else { return };
         if mailbox.peer == Some(datagram.to) {
             mailbox.is_refused = true;
             wakers.extend(mailbox.reader.take());
@@ -248,6 +310,10 @@ impl DatagramSocket for SocketEnd {
 
 impl Drop for SocketEnd {
     fn drop(&mut self) {
-        let _mailbox = self.net.lock().datagrams.sockets.remove(&self.address);
+        let mut state = self.net.lock();
+        state.datagrams.see_at(self.address, None);
+        let mailbox = state.datagrams.sockets.remove(&self.address);
+        drop(state);
+        drop(mailbox);
     }
 }

@@ -2,8 +2,9 @@
 //! was sent, in order, or the conversation ends with an error within a bounded time; and all is well in the
 //! end.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use braid_datagram::Secret;
@@ -32,6 +33,7 @@ const WELL_MS: u64 = 120_000;
 /// A host that echoes frames, and one that sends them.
 struct Talk {
     world: World,
+    trace: Trace,
     server: HostId,
     client: HostId,
     random: Random,
@@ -39,13 +41,17 @@ struct Talk {
     begun: Arc<AtomicU64>,
     good: Arc<AtomicU64>,
     bad: Arc<AtomicU64>,
+    given_up: GivenUp,
 }
+
+/// The conversations that their client has given up: the server may see their end before all was said.
+type GivenUp = Arc<Mutex<BTreeSet<u64>>>;
 
 fn config() -> braid_datagram::Config {
     session_config(braid_datagram::policy::Kind::Cubic)
 }
 
-async fn serve() {
+async fn serve(given_up: GivenUp) {
     let secret_of: SecretOf = Arc::new(|identity| (identity == IDENTITY).then(|| Secret::new([7; 32])));
     let mut listener = Listener::bind("0.0.0.0:7000").await.expect("the port is free");
     listener.add_datagrams(&config(), &secret_of).expect("the port is free");
@@ -54,21 +60,37 @@ async fn serve() {
     let mut peers = JoinSet::new();
     loop {
         let stream = listener.accept().await.expect("a simulated host lacks nothing");
-        peers.spawn(echo(stream, slots.clone()));
+        peers.spawn(echo(stream, slots.clone(), Arc::clone(&given_up)));
     }
 }
 
-/// Sends every frame back, until the peer ends.
-async fn echo(stream: Stream, slots: ConnectionSlots) -> Result<(), TransportError> {
+/// Sends every frame back, until the peer ends: not before it has said all that it was to say.
+async fn echo(stream: Stream, slots: ConnectionSlots, given_up: GivenUp) -> Result<(), TransportError> {
     let slot = slots.take(stream.holder()?, stream.origin()).expect("the oldest gives way");
     let (mut sender, mut receiver) = stream.into_halves();
     receiver.admit(slot);
+    let mut came = 0;
+    let mut said = None;
     while let Some((header, body)) = receiver.frame().await? {
         let mut payload = Vec::new();
         receiver.payload_into(&mut payload, header.payload_bytes).await?;
         sender.send(header.kind, header.request, &body, &[&payload]).await?;
+        came += 1;
+        said = body.first_chunk().map(|of| u64::from_le_bytes(*of));
+    }
+    if let Some(of) = said.filter(|of| !lock(&given_up).contains(of)) {
+        assert_eq!(came, frames(of), "conversation {of} is at its end before all has come");
     }
     Ok(())
+}
+
+fn lock(given_up: &GivenUp) -> MutexGuard<'_, BTreeSet<u64>> {
+    given_up.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The number of frames of a conversation.
+fn frames(of: u64) -> u64 {
+    1 + mix(of) % 12
 }
 
 fn payload(of: u64, number: u64) -> Vec<u8> {
@@ -80,25 +102,26 @@ fn payload(of: u64, number: u64) -> Vec<u8> {
 }
 
 /// Sends some frames, and checks that each comes back.
-async fn converse(address: &str, of: u64) -> Result<(), TransportError> {
+async fn converse(address: &str, of: u64, given_up: &GivenUp) -> Result<(), TransportError> {
     let limits = Limits { connect: Duration::from_secs(5), ..Limits::default() };
     let secret = Secret::new([7; 32]);
     let stream = Stream::connect_by_datagrams(address, &limits, config(), IDENTITY, secret).await?;
     let (mut sender, mut receiver) = stream.into_halves();
-    let frames = 1 + mix(of) % 12;
+    let frames = frames(of);
+    let body = of.to_le_bytes();
     let sending = async {
         for number in 0..frames {
-            sender.send(5, number, b"body", &[&payload(of, number)]).await?;
+            sender.send(5, number, &body, &[&payload(of, number)]).await?;
         }
         Ok::<(), TransportError>(())
     };
     let receiving = async {
         for number in 0..frames {
             let waited = receiver.frame_within(BOUND, "for an echo").await?;
-            let Some((header, body)) = waited else {
+            let Some((header, echoed)) = waited else {
                 return Err(TransportError::Closed { address: address.to_owned() });
             };
-            assert_eq!((header.request, &body[..]), (number, b"body".as_slice()), "frames come in order");
+            assert_eq!((header.request, &echoed[..]), (number, body.as_slice()), "frames come in order");
             let mut bytes = Vec::new();
             receiver.payload_into(&mut bytes, header.payload_bytes).await?;
             assert!(bytes == payload(of, number), "frame {number} of conversation {of} was changed");
@@ -106,20 +129,31 @@ async fn converse(address: &str, of: u64) -> Result<(), TransportError> {
         Ok(())
     };
     let (sent, received) = tokio::join!(sending, receiving);
-    sent.and(received)
+    let ended = sent.and(received);
+    if ended.is_err() {
+        // Before the sender is dropped, which ends the connection.
+        lock(given_up).insert(of);
+    }
+    ended
 }
 
 impl Talk {
     fn new(seed: u64) -> Talk {
         let mut random = Random::new(seed);
-        let mut world = World::new(random.fork(), Trace::default());
+        let trace = Trace::default();
+        let mut world = World::new(random.fork(), trace.clone());
         let server = world.add_host("server");
         let client = world.add_host("client");
         let [begun, good, bad] = <[Arc<AtomicU64>; 3]>::default();
-        let mut talk = Talk { world, server, client, random, begun, good, bad };
-        talk.world.start(server, serve());
+        let given_up = GivenUp::default();
+        let mut talk = Talk { world, trace, server, client, random, begun, good, bad, given_up };
+        talk.start_server();
         talk.start_client();
         talk
+    }
+
+    fn start_server(&mut self) {
+        self.world.start(self.server, serve(Arc::clone(&self.given_up)));
     }
 
     fn start_client(&mut self) {
@@ -127,12 +161,13 @@ impl Talk {
         let begun = Arc::clone(&self.begun);
         let good = Arc::clone(&self.good);
         let bad = Arc::clone(&self.bad);
+        let given_up = Arc::clone(&self.given_up);
         self.world.start(self.client, async move {
             loop {
                 let of = begun.fetch_add(1, Ordering::Relaxed);
                 let since = Instant::now();
                 // What is sent, received and waited for is bounded each by the bound of silence.
-                let Ok(ended) = timeout(4 * BOUND, converse(&address, of)).await else {
+                let Ok(ended) = timeout(4 * BOUND, converse(&address, of, &given_up)).await else {
                     panic!("conversation {of} hangs since {:?}", since.elapsed());
                 };
                 let counter = if ended.is_ok() { &good } else { &bad };
@@ -170,9 +205,9 @@ impl Talk {
                 }
                 self.pass(time_ms / 4);
                 if host == self.server {
-                    self.world.start(host, serve())
+                    self.start_server();
                 } else {
-                    self.start_client()
+                    self.start_client();
                 }
                 self.pass(time_ms);
             }
@@ -220,15 +255,36 @@ impl Talk {
     }
 }
 
+/// Runs a talk on a thread of its own, which takes its time and its random numbers from the seed.
+fn on_thread(seed: u64, run: impl FnOnce(Talk) + Send + 'static) {
+    let running = std::thread::Builder::new().name(format!("seed {seed}")).spawn(move || {
+        fate::begin(seed);
+        run(Talk::new(seed));
+    });
+    if let Err(panic) = running.expect("a thread").join() {
+        let why = panic.downcast_ref::<String>().map_or("it panicked", String::as_str);
+        panic!("seed {seed}: {why}");
+    }
+}
+
 #[test]
 fn what_comes_is_what_was_sent_and_no_conversation_hangs() {
     note_panics();
-    for seed in 0..SEEDS {
-        let running = std::thread::Builder::new().name(format!("seed {seed}")).spawn(move || {
-            fate::begin(seed);
-            Talk::new(seed).run();
-        });
-        let ended = running.expect("a thread").join();
-        assert!(ended.is_ok(), "seed {seed} failed");
-    }
+    (0..SEEDS).for_each(|seed| on_thread(seed, Talk::run));
+}
+
+/// A client that others see at another address all the time, as behind a NAT that forgets.
+#[test]
+fn a_conversation_goes_on_though_the_client_gets_another_address() {
+    note_panics();
+    on_thread(1, |mut talk| {
+        talk.world.net.forget_often();
+        while talk.good.load(Ordering::Relaxed) < 100 {
+            talk.step();
+            assert!(talk.world.now_ms() < WELL_MS, "{:?} were good", talk.good);
+            assert_eq!(talk.bad.load(Ordering::Relaxed), 0, "a conversation broke");
+        }
+        let moves = talk.trace.counts().get("sockets seen at another address").copied().unwrap_or(0);
+        assert!(moves >= 100, "{moves} times");
+    });
 }

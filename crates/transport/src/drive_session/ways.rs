@@ -8,6 +8,10 @@
 //!   taken, else the one over TCP. What was found at an address is remembered for [`REMEMBERED`]: after that,
 //!   or when datagrams do not come through any more, it is found out anew.
 //!
+//! Datagrams may be refused: by a drive that has no room or does not take the capability, or by another drive
+//! that is at the address now. A refusal carries no proof, so `auto` takes TCP then, where each request is
+//! answered, and `udp` asks by TCP who is there.
+//!
 //! A session goes over TCP in any case if it has no capability to show, or if it is in TLS. Nothing tells
 //! beforehand whether a drive listens for datagrams: one that does not, or is older than they are, does not
 //! answer.
@@ -165,9 +169,10 @@ impl Ways {
         let grant = call.grant.filter(|_| !address.starts_with(IN_TLS));
         match (self.transport, grant) {
             (Transport::Tcp, _) | (_, None) => call.by_tcp(address).await,
-            (Transport::Udp(policy), Some(grant)) => {
-                call.by_udp(address, grant, policy).await.map_err(|error| no_datagrams(address, error))
-            }
+            (Transport::Udp(policy), Some(grant)) => match call.by_udp(address, grant, policy).await {
+                Err(TransportError::Refusal(refusal)) => Err(call.refused_by(address, refusal).await),
+                tried => tried.map_err(|error| no_datagrams(address, error)),
+            },
             (Transport::Auto(policy), Some(grant)) => self.try_both(address, call, grant, policy).await,
         }
     }
@@ -201,24 +206,32 @@ impl Ways {
                 tried = &mut by_tcp, if !is_alone && connected.is_none() => connected = Some(tried),
             }
         };
-        let why = match probed {
+        let probed = match probed {
             Ok(Ok(session)) => {
                 self.learn(address, Way::Udp);
                 return Ok(session);
             }
-            // It is the drive that says so: datagrams come through.
-            Ok(Err(error @ TransportError::Refusal(_))) => return Err(error),
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => "no answer".to_owned(),
+            Ok(Err(error)) => Some(error),
+            Err(_) => None,
         };
-        let session = match connected {
-            Some(connected) => connected?,
-            None => by_tcp.await?,
+        let tried = match connected {
+            Some(connected) => connected,
+            None => by_tcp.await,
         };
-        // A drive that answers neither tells nothing of the way to it.
-        tracing::debug!(address, why, "no datagrams: TCP is used");
-        self.learn(address, Way::Tcp);
-        Ok(session)
+        let why = probed.as_ref().map_or_else(|| "no answer".to_owned(), TransportError::to_string);
+        match (tried, probed) {
+            (Ok(session), refused) => {
+                tracing::debug!(address, why, "no datagrams: TCP is used");
+                // Who refuses has got them: a drive without room, or with another opinion of the capability.
+                if !matches!(refused, Some(TransportError::Refusal(_))) {
+                    self.learn(address, Way::Tcp);
+                }
+                Ok(session)
+            }
+            // A drive that answers neither tells nothing of the way to it.
+            (Err(error), Some(TransportError::Refusal(refusal))) => Err(or_wrong_peer(error, refusal)),
+            (Err(error), _) => Err(error),
+        }
     }
 
     /// The way that was found at an address, if that is remembered.
@@ -255,6 +268,25 @@ impl Call<'_> {
             .await
             .map_err(refused)
     }
+
+    /// The error of a call that was refused by datagrams. Another drive at this address refuses the
+    /// capability too, and no new one would mend that: the hello over TCP says who is there.
+    async fn refused_by(&self, address: &str, refusal: Refusal) -> TransportError {
+        if refusal.reason == Reason::StaleKey
+            && let Err(error) = self.by_tcp(address).await
+        {
+            return or_wrong_peer(error, refusal);
+        }
+        TransportError::Refusal(refusal)
+    }
+}
+
+/// The refusal by datagrams, unless TCP has said that it is another peer's.
+fn or_wrong_peer(by_tcp: TransportError, refusal: Refusal) -> TransportError {
+    match by_tcp {
+        TransportError::WrongPeer { .. } => by_tcp,
+        _ => TransportError::Refusal(refusal),
+    }
 }
 
 /// A drive that does not take the capability of a handshake is asked for no reason: its holder asks the
@@ -286,7 +318,7 @@ fn no_datagrams(address: &str, error: TransportError) -> TransportError {
 /// that there is not says so. Returns the time that it took, or the reason why not.
 pub async fn probe(address: &str, limits: &Limits) -> std::result::Result<Duration, String> {
     let began = Instant::now();
-    let config = Config { connections: 1, ..session_config(Kind::Cubic) };
+    let config = Config { connections: 1, believes_refusals: true, ..session_config(Kind::Cubic) };
     let opening = DatagramStream::connect(address, config, b"a probe", Secret::new([0; 32]));
     match timeout(limits.connect, opening).await {
         Ok(Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => Ok(began.elapsed()),

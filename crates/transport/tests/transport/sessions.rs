@@ -4,6 +4,7 @@ mod common;
 mod managers;
 mod shared;
 mod tls;
+mod ways;
 
 use braid_layout::{ClusterId, DriveId, Generation};
 use braid_transport::{
