@@ -5,17 +5,17 @@ export RUST_BACKTRACE ?= 1
 # Where cargo puts what it builds.
 TARGET_DIR = $(shell $(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
 
-.PHONY: lab posix posix-suites mount-trees mount-files mount-soak mount-fsx mount-peers setup-mount andrew demo test quick python wheel cases setup setup-etcd setup-python setup-full store-full store-model index-memory many-files build format lint docs units fuzz-smoke fuzz-datagram setup-wireshark wireshark kill-loop kill-managers rounds three-hosts three-managers wire-capture upgrade capi setup-capi setup-wasm capi-valgrind send-ways perf soak udp clean
+.PHONY: lab posix posix-suites mount-trees mount-files mount-soak mount-fsx mount-peers setup-mount andrew demo test quick python wheel cases setup setup-etcd setup-python setup-full store-full store-model index-memory many-files build format lint clippy docs units fuzz-smoke fuzz-datagram setup-wireshark wireshark kill-loop kill-managers rounds three-hosts three-managers wire-capture upgrade capi setup-capi setup-wasm capi-valgrind send-ways perf soak udp clean
 
 ## A whole cluster on this machine: files in and out, a drive killed, read degraded, rebuilt, compared.
 demo: build
 	"$(TARGET_DIR)/release/braid" demo $(FILES)
 
 ## Format, lints, docs, unit, property and end-to-end tests, the Python package, fuzz smoke.
-test: setup format lint docs units python fuzz-smoke
+test: setup format clippy docs units python fuzz-smoke
 
 ## While working: all but the slow tests (real processes, the store's storms), in a few minutes.
-quick: setup setup-etcd setup-wasm format lint
+quick: setup setup-etcd setup-wasm format clippy
 	$(CARGO) test --workspace --exclude braid-capi --exclude braid-store --exclude braid-cli --exclude braid-lab --locked
 	$(CARGO) test -p braid-capi -p braid-store -p braid-cli -p braid-lab --lib --bins --locked
 
@@ -51,9 +51,11 @@ lab: setup
 format:
 	$(CARGO) fmt --all --check
 
-lint:
-	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+lint: clippy
 	$(CARGO) test --locked -p braid-tidy
+
+clippy:
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
 docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
@@ -116,8 +118,9 @@ capi-valgrind: setup-capi
 	BRAID_CAPI_UNDER="valgrind -q --error-exitcode=99 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite --fair-sched=yes" \
 	$(CARGO) test --locked -p braid-cli -p braid-capi --test programs
 
+# In the workspace's target folder: what both need is built once.
 fuzz-smoke:
-	$(CARGO) run --locked --manifest-path fuzz/Cargo.toml --bin smoke
+	CARGO_TARGET_DIR="$(TARGET_DIR)" $(CARGO) run --locked --manifest-path fuzz/Cargo.toml --bin smoke
 
 ## By hand: the client's tests and the end-to-end tests with data in datagrams.
 udp: setup setup-etcd setup-wasm
