@@ -73,7 +73,7 @@ struct Inner {
     lanes: BTreeMap<ConnectionId, Lane>,
     /// That which connections hold that nobody has any more and that are not over.
     leaving: BTreeMap<ConnectionId, Kept>,
-    /// Where the socket is at all addresses of this machine: those that peers have called.
+    /// The addresses that peers have called, if the socket is at all of this machine's.
     called: Called,
     accepted: VecDeque<(ConnectionId, SocketAddr)>,
     accepting: Option<Waker>,
@@ -81,7 +81,7 @@ struct Inner {
     is_listening: bool,
     /// True as long as somebody keeps the socket, whether it has connections or not.
     is_kept: bool,
-    /// Who waits until it has none.
+    /// The task that waits until it has none.
     draining: Option<Waker>,
 }
 

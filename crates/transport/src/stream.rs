@@ -102,8 +102,8 @@ pub struct Listener {
     greedy: Seldom,
 }
 
-/// That which is left of a listener that accepts nothing more: its sockets for datagrams, which its connections
-/// are on.
+/// That which is left of a listener that accepts nothing more: its sockets for datagrams, which its
+/// connections are on.
 #[derive(Debug)]
 pub struct Draining {
     datagrams: Vec<Listening>,

@@ -9,7 +9,7 @@ use braid_layout::DriveId;
 use braid_schedule::{DeviceCost, RailRate};
 use braid_store::Store;
 use braid_transport::{
-    Capacity, Credentials, LinkBounds, Listener, Managers, host, raise_descriptors, session_config,
+    Capacity, Credentials, Draining, LinkBounds, Listener, Managers, host, raise_descriptors, session_config,
 };
 use braid_wire::Addresses;
 use tokio::sync::{oneshot, watch};
@@ -157,13 +157,10 @@ pub async fn run(
     let draining = listener.close();
     core.lease().handle_closing();
     let _ = close.send(true);
-    finish(connections, core.settings.shutdown_wait).await;
-    let drained = draining.drained(DRAIN_WAIT.min(core.settings.shutdown_wait));
+    finish(connections, draining, core.settings.shutdown_wait).await;
     if ended.is_ok() {
         // The manager is told, so that nobody must wait for the lease to lapse.
-        tokio::join!(drained, farewell(heartbeats, &core));
-    } else {
-        drained.await;
+        farewell(heartbeats, &core).await;
     }
     end_all(verifying, core.settings.shutdown_wait).await;
     core.forwarder.stop();
@@ -259,13 +256,15 @@ async fn end_all(tasks: [JoinHandle<()>; 4], wait: Duration) {
     }
 }
 
-/// Waits until accepted requests are answered; after `wait` the connections are cut off.
-async fn finish(mut connections: JoinSet<()>, wait: Duration) {
+/// Waits until accepted requests are answered; after `wait` the connections are cut off. By datagrams, peers
+/// have some time to acknowledge their last answers.
+async fn finish(mut connections: JoinSet<()>, draining: Draining, wait: Duration) {
     let all = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(wait, all).await.is_err() {
         warn!("connections were cut off: their peers did not read their answers");
         connections.shutdown().await;
     }
+    draining.drained(DRAIN_WAIT.min(wait)).await;
 }
 
 /// The result of `work`, or `None` once `shutdown` completes.

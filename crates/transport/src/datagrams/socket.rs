@@ -169,8 +169,9 @@ impl DatagramSocket {
 }
 
 /// Has the library forget what it took an error for. If the system refuses a datagram, the library sends no
-/// more runs of them in one call, and none with ECN bits, for as long as the socket is there. But for one that
-/// went alone the reason is its addresses: a peer that cannot be, or an own address that is no longer there.
+/// more runs of them in one call, and none with ECN bits, for as long as the socket is there. But where one
+/// that went alone is refused, it is for its addresses: a peer that cannot be, or an own address that has
+/// gone.
 fn renew(socket: &UdpSocket, state: &RwLock<UdpSocketState>) {
     if let Ok(renewed) = UdpSocketState::new(UdpSockRef::from(socket)) {
         *state.write().unwrap_or_else(PoisonError::into_inner) = renewed;

@@ -315,7 +315,7 @@ async fn a_peer_beyond_the_limit_is_told_so_in_a_frame() {
     }
 }
 
-/// What a peer does not take is memory of this side, whether somebody has the connection or not.
+/// Memory of this side is taken by what a peer does not take, whether somebody has the connection or not.
 #[tokio::test]
 async fn a_connection_keeps_its_place_until_it_is_over() {
     let capacity = Capacity { connections: 1, ..Capacity::default() };
