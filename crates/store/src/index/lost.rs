@@ -10,7 +10,7 @@ use crate::format::LOG_BLOCK_U64;
 use crate::format::entry::LostRange;
 use crate::format::extent::LogPosition;
 use crate::format::page::Key;
-use crate::index::{Index, Partition};
+use crate::index::{Index, Object, Partition};
 
 /// Keys whose state is unknown: records or a checkpoint page about them are damaged. A lookup in the range
 /// that finds nothing fails with [`Error::Damaged`](crate::Error::Damaged) until the key is created again or
@@ -49,16 +49,17 @@ impl Index {
     }
 
     /// Treats everything that is lost as a whole as absent from now on: ranges of keys, objects, and
-    /// partitions that have lost their values and have no objects.
+    /// partitions that have lost their values, with the objects in them, of which nothing could be served.
     pub(crate) fn forget_lost(&mut self) {
         self.lost.forget(Key::FIRST, Key::End);
         let of = |(&partition, owner): (&PartitionId, &Partition)| {
-            let lost = owner.objects.iter().filter(|(_, object)| object.lost.is_some() || !object.known);
+            let is_lost = |object: &Object| !owner.known || object.lost.is_some() || !object.known;
+            let lost = owner.objects.iter().filter(|(_, object)| is_lost(object));
             lost.map(|(&object, _)| (partition, object)).collect::<Vec<_>>()
         };
         let lost: Vec<(PartitionId, ObjectId)> = self.partitions.iter().flat_map(of).collect();
         lost.into_iter().for_each(|(partition, object)| drop(self.drop_object(partition, object)));
-        self.partitions.retain(|_, partition| partition.known || !partition.objects.is_empty());
+        self.partitions.retain(|_, partition| partition.known);
     }
 
     /// Number of items of [`Index::lost_keys`].

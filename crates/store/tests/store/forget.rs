@@ -5,6 +5,9 @@ use braid_store::*;
 
 use crate::common::*;
 
+/// Bytes of a block of the log.
+const BLOCK: usize = 512;
+
 #[test]
 fn an_object_that_is_lost_is_gone_once_it_is_forgotten_and_others_stay() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -58,6 +61,41 @@ fn a_partition_that_is_lost_with_all_its_objects_is_gone_once_it_is_forgotten() 
     let (store, _) = open(dir.path());
     assert_eq!(store.lost(9), []);
     assert_eq!(store.objects(P, None, 9).expect("objects"), [ObjectId(3)]);
+}
+
+#[test]
+fn a_partition_that_has_lost_its_values_goes_with_the_objects_that_are_left_in_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = fresh(dir.path(), options());
+    let path = segments(dir.path()).remove(0);
+    // The partition's record is the last of the log so far, in a block of its own.
+    let end = usize::try_from(std::fs::metadata(&path).expect("stat").len()).expect("small");
+    store.commit(create(1)).expect("create");
+    store.commit(Mutation::Write(write(1, 0, 0, 5000, version(1, 1)))).expect("write");
+    store.close().expect("close");
+    drop(store);
+    let mut bad = std::fs::read(&path).expect("read");
+    bad[end - BLOCK + 100] ^= 1;
+    std::fs::write(&path, &bad).expect("write");
+    without_checkpoints(dir.path());
+
+    let (store, _) = open(dir.path());
+    let found = store.objects(P, None, 9);
+    assert!(matches!(found, Err(Error::Damaged { .. })), "{found:?}");
+    store.forget_lost().expect("forget");
+    let is_gone = |store: &Store| {
+        assert_eq!(store.lost(9), []);
+        let found = store.objects(P, None, 9);
+        assert!(matches!(found, Err(Error::NoPartition(P))), "{found:?}");
+        assert_eq!(store.stat().expect("stat").live, 0);
+    };
+    is_gone(&store);
+    drop(store);
+    let (store, _) = open(dir.path());
+    is_gone(&store);
+    store.commit(partition()).expect("partition");
+    store.commit(create(250)).expect("create");
+    assert_eq!(store.objects(P, None, 9).expect("objects"), [ObjectId(250)]);
 }
 
 fn only_the_other_is_there(store: &Store) {
