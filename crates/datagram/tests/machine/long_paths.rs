@@ -110,7 +110,7 @@ fn what_others_say_of_the_acceptor_does_not_stop_the_opener() {
     }
 }
 
-/// Who only looks whether somebody answers learns it in two round trips: no time is added.
+/// An opener that only looks whether somebody answers learns it in two round trips: no time is added.
 #[test]
 fn a_refusal_is_believed_at_once_by_who_asks_for_that() {
     let asks = Config { believes_refusals: true, ..Config::default() };
