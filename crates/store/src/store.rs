@@ -377,9 +377,9 @@ impl Store {
         Ok(self.index().shown(partition, object)?.is_ready(unit))
     }
 
-    /// Treat what is lost as a whole as absent from now on: all that should be there was made anew or removed.
-    /// Of a partition that has lost its values the objects go too: nothing of them could be served. Durable
-    /// with the checkpoint that this writes.
+    /// Treat what is lost as a whole as absent from now on: all that should be there was made anew or
+    /// removed. Of a partition that has lost its values the objects go too: nothing of them could be served.
+    /// Durable with the checkpoint that this writes.
     pub fn forget_lost(&self) -> Result<(), Error> {
         self.handle.shared.index.write().forget_lost();
         self.checkpoint()
