@@ -130,7 +130,9 @@ impl World {
     pub(crate) fn kill(&mut self, host: HostId) {
         let process = &mut self.hosts[host.0];
         let runtime = process.runtime.take();
+        self.net.set_dying(Some(process.machine.ip));
         simulated::on(process.machine.clone(), || drop(runtime));
+        self.net.set_dying(None);
         process.machine.set_process(0);
     }
 

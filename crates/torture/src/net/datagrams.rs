@@ -39,6 +39,8 @@ pub(super) struct Datagrams {
     /// By the time of their arrival, and their number.
     flight: BTreeMap<(u64, u64), Datagram>,
     sent: u64,
+    /// The host whose process is being killed: it says nothing more.
+    dying: Option<IpAddr>,
 }
 
 /// The faults that datagrams meet. Shares are in a thousand.
@@ -116,6 +118,7 @@ impl Datagrams {
             own_of: BTreeMap::new(),
             flight: BTreeMap::new(),
             sent: 0,
+            dying: None,
         }
     }
 
@@ -191,10 +194,16 @@ impl Net {
         self.lock().datagrams.weather = Weather { forgets: FORGETS_OF / 100, ..Weather::CALM };
     }
 
+    /// Notes the host whose process is being killed: what it would say by datagrams at its end is not said.
+    /// No system says it for a process, as it ends TCP's connections.
+    pub(crate) fn set_dying(&self, host: Option<IpAddr>) {
+        self.lock().datagrams.dying = host;
+    }
+
     fn send_datagram(&self, from: SocketAddr, to: SocketAddr, bytes: &[u8]) {
         let mut state = self.lock();
         let state = &mut *state;
-        if state.down.contains(&from.ip()) {
+        if state.down.contains(&from.ip()) || state.datagrams.dying == Some(from.ip()) {
             return;
         }
         state.busy = true;

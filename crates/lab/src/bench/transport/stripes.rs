@@ -22,9 +22,9 @@ pub(super) const AWAY: &str = "away";
 const PAPER_UNIT: usize = 7340;
 const PAPER_BLOCKS: usize = 40;
 const PAPER_QUEUE: u64 = 50 * 1514;
-/// The time of its machines for an exchange, beyond the wire, in each direction. With two servers its stop and
-/// wait had 651 KB/s (section 5.2), so a unit took 22.5 ms; the wire needs 12.3 ms of that for two units, of
-/// 7400 bytes with their headers.
+/// The time of its machines for an exchange, beyond the wire, in each direction. With two servers its stop
+/// and wait had 651 KB/s (section 5.2), so a unit took 22.5 ms; the wire needs 12.3 ms of that for two units,
+/// of 7400 bytes with their headers.
 const PAPER_HELD: Duration = Duration::from_millis(5);
 /// Its Ethernet, and one whose ratio of wire to processor is more that of today.
 const PAPER_SETS: [(u64, &[usize]); 2] = [(10_000_000, &[3, 4, 5]), (100_000_000, &[3])];
