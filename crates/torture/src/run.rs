@@ -446,6 +446,7 @@ impl Run {
 
     /// Waits until all drives are up and healed, then checks and reads every file.
     fn heal(&mut self, contact: &Contact, damaged: Option<String>) -> Result<(), String> {
+        self.site.world.net.calm_datagrams();
         let contact = contact.clone();
         let names = self.drive_names();
         let targets = self.targets.clone();

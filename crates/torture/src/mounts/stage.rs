@@ -292,6 +292,7 @@ impl Stage {
     /// Waits until all is well again, then checks that every name stands for the file that it must, with
     /// the bytes that it must have. Returns the names of files without holes.
     fn check(&mut self, contact: &Contact) -> Result<Vec<String>, String> {
+        self.site.world.net.calm_datagrams();
         let contact = contact.clone();
         let judge = self.judge.clone();
         let trace = self.site.world.trace.clone();

@@ -188,6 +188,12 @@ impl Net {
         Ok(Box::new(SocketEnd { net: self.clone(), address }))
     }
 
+    /// From now on nothing happens to datagrams: whoever looks for what is left of the trouble is to reach
+    /// each drive at once.
+    pub(crate) fn calm_datagrams(&self) {
+        self.lock().datagrams.weather = Weather::CALM;
+    }
+
     /// From now on nothing happens to datagrams but that one in a hundred comes from another address.
     #[cfg(test)]
     pub(super) fn forget_often(&self) {
