@@ -35,7 +35,7 @@ use crate::peers::drive_requests::Failure;
 use crate::peers::faults::{Learnt, Remedy, write_remedy};
 use crate::view::FileView;
 pub use repair::DamagedAt;
-use settled_cut::{Standing, StripePlace, Survey, settled_cut, standing};
+use settled_cut::{Standing, StripePlace, Survey, lacks_owed, settled_cut, standing};
 use tally::ComparisonTally;
 pub use tally::HealTally;
 
@@ -237,11 +237,16 @@ impl Heal<'_> {
         for own in self.own(view, segment).iter() {
             let mut behind: BTreeMap<u64, Vec<Version>> = BTreeMap::new();
             let mut current = Vec::new();
+            let mut owed = BTreeSet::new();
             for (&stripe, survey) in &page.stripes {
                 let set = columns.set;
                 let joining = columns.joining;
                 let place = StripePlace { shape, stripe: Stripe(stripe), set, joining };
+                if lacks_owed(&place, own, survey) {
+                    owed.insert(stripe);
+                }
                 match settled_cut(&place, own, survey).map(|cut| (standing(&place, own, survey, &cut), cut)) {
+                    Some((Standing::Current, _)) if owed.contains(&stripe) => {}
                     Some((Standing::Current, _)) => {
                         self.tally.compared(u64::from(shape.unit_bytes()));
                         current.push(stripe);
@@ -252,6 +257,7 @@ impl Heal<'_> {
             }
             self.note_caught_up(page, segment, own, &runs(current.into_iter(), u64::MAX)).await;
             let behind = &behind;
+            let owed = &owed;
             let failed = std::sync::Mutex::new(BTreeSet::new());
             let sets = runs(behind.keys().copied(), step).into_iter().map(|run| {
                 let failed = &failed;
@@ -259,7 +265,8 @@ impl Heal<'_> {
                     let bytes = (run.end - run.start) * u64::from(shape.unit_bytes());
                     self.tally.take(bytes).await;
                     let left = self.set(page, segment, own, run.clone(), behind).await?;
-                    let done = runs(run.filter(|stripe| !left.contains(stripe)), u64::MAX);
+                    let done = run.filter(|stripe| !left.contains(stripe) && !owed.contains(stripe));
+                    let done = runs(done, u64::MAX);
                     self.note_caught_up(page, segment, own, &done).await;
                     failed.lock().expect("no holder panics").extend(left);
                     Ok::<(), Error>(())
@@ -267,6 +274,7 @@ impl Heal<'_> {
             });
             concurrent::windowed(self.handle.client.config().sets_per_request, sets).await?;
             again.extend(failed.into_inner().expect("no holder panics"));
+            again.extend(owed);
         }
         Ok(again)
     }

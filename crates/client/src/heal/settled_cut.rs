@@ -5,7 +5,8 @@
 //! its write have, is settled whatever the other columns know.
 //!
 //! A stamp that every ready column has and the joining one lacks may have been acknowledged before the
-//! joining column joined. It will be settled or taken back soon; the joining column is not done until then.
+//! joining column joined. It will be settled or taken back soon; the joining column is not done until then. So
+//! may a unit write that its data column still owes: the joining column is not done until it has the delta.
 
 use std::collections::BTreeMap;
 
@@ -63,14 +64,14 @@ pub(crate) fn settled_cut(place: &StripePlace, own: Column, survey: &Survey) -> 
     let k = place.shape.k();
     let mut cut = vec![Version::ZERO; usize::from(k)];
     let mut tips: Vec<Option<Version>> = vec![None; usize::from(k)];
-    let mut alive = vec![false; usize::from(k)];
+    let mut held: Vec<Option<Version>> = vec![None; usize::from(k)];
     for (column, state) in survey.iter().filter(|(column, state)| ready.contains(**column) && !state.damaged)
     {
         match place.shape.role(place.stripe, *column) {
             Role::Data(data) => {
                 let version = pending(state).map_or(state.settled, |pending| pending.stamp);
                 let at = usize::from(data);
-                (cut[at], alive[at]) = (cut[at].max(version), true);
+                (cut[at], held[at]) = (cut[at].max(version), Some(newest(state)));
             }
             Role::Parity(_) => {
                 let cover = pending(state).map_or_else(|| state.cover.clone(), |pending| pending.cover);
@@ -86,14 +87,38 @@ pub(crate) fn settled_cut(place: &StripePlace, own: Column, survey: &Survey) -> 
             }
         }
     }
-    // A data column that is not ready may have brought deltas to the parity before it went out: those that
-    // all parity columns have count.
-    for ((version, tip), alive) in cut.iter_mut().zip(tips).zip(alive) {
-        if !alive {
-            *version = (*version).max(tip.unwrap_or_default());
+    for ((version, tip), held) in cut.iter_mut().zip(tips).zip(held) {
+        let tip = tip.unwrap_or_default();
+        match held {
+            // A data column that is not ready may have brought deltas to the parity before it went out: those
+            // that all parity columns have count.
+            None => *version = (*version).max(tip),
+            // A ready one has what it sent. It was asked earlier than the others, or it has lost the unit and
+            // does not know.
+            Some(held) if tip > held && tip > *version => return None,
+            Some(_) => {}
         }
     }
     Some(cut)
+}
+
+/// Returns true if a ready data column owes a unit write whose delta the joining column `own` does not have.
+pub(crate) fn lacks_owed(place: &StripePlace, own: Column, survey: &Survey) -> bool {
+    if !matches!(place.shape.role(place.stripe, own), Role::Parity(_)) {
+        return false;
+    }
+    let ready = place.set.minus(place.joining);
+    let counted = |data: u8, of: Column| {
+        let state = survey.get(&own)?;
+        let tip = state.tips.iter().find(|tip| tip.column == of).map(|tip| tip.version);
+        tip.or_else(|| state.cover.get(usize::from(data)).copied())
+    };
+    (0..place.shape.k()).any(|data| {
+        let of = place.shape.column(place.stripe, Role::Data(data));
+        let state = survey.get(&of).filter(|state| ready.contains(of) && !state.damaged);
+        let owed = state.and_then(|state| state.owed.last());
+        owed.is_some_and(|&owed| counted(data, of).is_none_or(|counted| counted < owed))
+    })
 }
 
 /// Compares the unit of the joining column `own` with the cut.
@@ -265,6 +290,52 @@ mod tests {
             Some((&[7, 5], Standing::Current)),
         );
         check(2, &[unit(8, &[], None), unit(5, &[], None), parity], Some((&[8, 5], Standing::Behind)));
+    }
+
+    /// rs 1+2: column 0 is data, 1 and 2 are parity, of which 2 is joining.
+    fn mirrored(data: UnitState, parity: UnitState, own: UnitState) -> (StripePlace, Survey) {
+        let shape = Shape::new(Scheme::Rs, 1, 2, 4096).expect("a shape");
+        let place = StripePlace { shape, stripe: Stripe(0), set: mask(&[0, 1, 2]), joining: mask(&[2]) };
+        (place, survey(&[data, parity, own]))
+    }
+
+    fn delta_up_to(n: u64) -> UnitState {
+        let tips = vec![Tip { column: Column(0), version: v(n), end: 0 }];
+        UnitState { tips, ..unit(4, &[4], None) }
+    }
+
+    #[test]
+    fn a_parity_column_is_not_done_without_what_a_data_column_owes() {
+        let owes = UnitState { owed: vec![v(5), v(7)], ..unit(4, &[], None) };
+        let lacks = |data: &UnitState, own: UnitState| {
+            let (place, survey) = mirrored(data.clone(), delta_up_to(7), own);
+            lacks_owed(&place, Column(2), &survey)
+        };
+        assert!(lacks(&owes, unit(4, &[4], None)), "the base");
+        assert!(lacks(&owes, delta_up_to(5)));
+        assert!(!lacks(&owes, delta_up_to(7)));
+        assert!(!lacks(&owes, unit(7, &[7], None)));
+        assert!(!lacks(&unit(7, &[], None), unit(4, &[4], None)), "what is settled is in the cut");
+        let (place, mut survey) = mirrored(owes, delta_up_to(7), unit(4, &[4], None));
+        survey.remove(&Column(2));
+        assert!(lacks_owed(&place, Column(2), &survey), "it never had a unit of the stripe");
+        let joins = StripePlace { joining: mask(&[0, 2]), ..place };
+        assert!(!lacks_owed(&joins, Column(2), &survey), "what a joining column owes is dropped");
+    }
+
+    #[test]
+    fn a_ready_data_column_that_lacks_what_it_sent_leaves_the_cut_unknown() {
+        let cut = |data: UnitState, parity: UnitState| {
+            let (place, survey) = mirrored(data, parity, unit(0, &[0], None));
+            settled_cut(&place, Column(2), &survey).map(|cut| cut[0].n)
+        };
+        assert_eq!(cut(unit(0, &[], None), delta_up_to(7)), None);
+        assert_eq!(cut(unit(6, &[], None), delta_up_to(7)), None);
+        assert_eq!(cut(unit(7, &[], None), delta_up_to(7)), Some(7));
+        let owes = UnitState { owed: vec![v(7)], ..unit(4, &[], None) };
+        assert_eq!(cut(owes, delta_up_to(7)), Some(4), "it is not settled yet");
+        // What a base counts in is settled.
+        assert_eq!(cut(unit(0, &[], None), unit(7, &[7], None)), Some(7));
     }
 
     #[test]

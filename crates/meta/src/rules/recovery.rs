@@ -8,7 +8,7 @@
 //! column drops what is unsettled on it). It may belong to a write that was undone while the column was away.
 //! A later version on other columns does not prove that it is settled, as later writes were made without this
 //! column. The column is brought up to date before it is ready, so nothing is lost. The same holds for deltas
-//! that the column owes.
+//! that the column owes. Drives drop both with the fence (R7); those of release 0.1.0 do it by the verdict.
 //!
 //! Stamps of live leases are left alone, except those on joining columns: their writer sends them again. A
 //! file has one live lease, or one for each part that is written separately; a shared lease has no stamps.

@@ -23,8 +23,9 @@ pub mod unit;
 pub use field::Field;
 
 /// The format's version, stored in the superblock, each segment and each record.
-pub const FORMAT_VERSION: u16 = 3;
-/// The oldest version that is read as well: it has no stills, and is the same in all else.
+pub const FORMAT_VERSION: u16 = 4;
+/// The oldest version that is read as well. Version 2 has no stills, version 3 no fences that drop anything;
+/// they are the same in all else.
 pub const FORMAT_VERSION_MIN: u16 = 2;
 /// The log block: records and payloads begin at multiples of it. It is one sector, which a disk writes either
 /// completely or not at all.

@@ -168,8 +168,10 @@ pub mod flags {
     pub const BELOW: u8 = 16;
     /// A pending write of a data column that is the unit's whole content.
     pub const WHOLE: u8 = 32;
+    /// A fence of a joining column: what was not settled there is gone.
+    pub const DROPPED: u8 = 64;
     /// All defined bits.
-    pub const ALL: u8 = INSTALLED | HOLE | OWED | FOLDED | BELOW | WHOLE;
+    pub const ALL: u8 = INSTALLED | HOLE | OWED | FOLDED | BELOW | WHOLE | DROPPED;
 }
 
 /// A decoded header.

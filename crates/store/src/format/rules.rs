@@ -26,6 +26,7 @@ pub(super) fn check(record: &Record) -> Result<(), DecodeError> {
     let misplaced = record.is(flags::OWED) && record.kind != Kind::Data
         || record.is(flags::FOLDED) && record.kind != Kind::ParityBase
         || record.is(flags::BELOW) && !record.is(flags::INSTALLED)
+        || record.is(flags::DROPPED) && record.kind != Kind::Fence
         || record.is(flags::WHOLE)
             && (record.kind != Kind::Data || record.is(flags::INSTALLED) || record.is(flags::OWED))
         || record.kind == Kind::Delta && record.previous >= record.version

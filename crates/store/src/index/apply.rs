@@ -120,6 +120,9 @@ impl Index {
 
     fn apply_fence(&mut self, record: &Record) {
         self.with_object(record, |object| {
+            if record.is(flags::DROPPED) {
+                object.drop_unsettled();
+            }
             let attributes = &mut object.object.attributes;
             (attributes.g, attributes.set, attributes.joining) = (record.g, record.set, record.joining);
             // A joining column has no vote: the generation's verdict may take forward versions that it lacks.
@@ -396,6 +399,28 @@ impl Access<'_> {
                 undone.extend(gone.iter().map(|delta| (delta.client, (delta.operation, number, delta.data))));
             }
         });
+        self.forget(undone);
+    }
+
+    /// Drops all that is not settled. A unit with an unsettled delta loses all its deltas, as the later ones
+    /// of a chain count in the earlier ones.
+    fn drop_unsettled(&mut self) {
+        for number in self.object.unsettled() {
+            let mut undone: Vec<(ClientId, Operation)> = Vec::new();
+            self.unit(number, |unit| {
+                unit.back();
+                let owed = std::mem::take(&mut unit.owed);
+                undone.extend(owed.iter().map(|owed| (owed.client, (owed.operation, number, 0))));
+                let deltas = std::mem::take(&mut unit.deltas);
+                let operations = deltas.iter().map(|delta| (delta.operation, number, delta.data));
+                undone.extend(deltas.iter().map(|delta| delta.client).zip(operations));
+            });
+            self.forget(undone);
+        }
+    }
+
+    /// Operations of unit writes and deltas that were taken back are not done any more.
+    fn forget(&mut self, undone: Vec<(ClientId, Operation)>) {
         if let Some(extra) = &mut self.object.extra {
             undone.into_iter().for_each(|(client, operation)| extra.dedup.forget(client, operation));
         }

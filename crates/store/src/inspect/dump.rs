@@ -148,6 +148,7 @@ fn record_text(record: &Record) -> String {
         }
     } else if record.object.0 > 0 || record.kind == Kind::ObjectCreate {
         text += &format!(" object={} g={}", record.object, record.g);
+        text += if record.is(flags::DROPPED) { " dropped" } else { "" };
     }
     if let (Kind::Snapshot | Kind::SnapshotDrop, Ok(number)) = (record.kind, body::snapshot(record)) {
         text += &format!(" number={number}");

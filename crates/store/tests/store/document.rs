@@ -106,6 +106,7 @@ fn tables() {
         (record::flags::FOLDED, "folded"),
         (record::flags::BELOW, "below"),
         (record::flags::WHOLE, "whole"),
+        (record::flags::DROPPED, "dropped"),
     ];
     assert_eq!(flags, named.map(|(bit, name)| (bit.to_string(), name.to_owned())));
 }

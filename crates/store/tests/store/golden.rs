@@ -227,7 +227,8 @@ fn every_bit_of_a_header_is_checked() {
 fn flags_are_of_their_kinds_only() {
     for &(kind, _, name) in Kind::ALL {
         let data = [(flags::OWED, Kind::Data), (flags::WHOLE, Kind::Data)];
-        for (flag, of) in data.into_iter().chain([(flags::FOLDED, Kind::ParityBase)]) {
+        let others = [(flags::FOLDED, Kind::ParityBase), (flags::DROPPED, Kind::Fence)];
+        for (flag, of) in data.into_iter().chain(others) {
             let mut record = record_example(kind);
             record.flags |= flag;
             let decoded = decode_record(&record.encode());

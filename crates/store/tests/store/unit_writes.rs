@@ -228,6 +228,38 @@ fn a_verdict_takes_owed_versions_back_and_their_operations_can_be_done_again() {
 }
 
 #[test]
+fn a_fence_drops_what_is_not_settled_where_the_column_joins() {
+    for killed in [false, true] {
+        let (dir, store) = new();
+        for operation in 1..=3 {
+            store.commit(Mutation::UnitWrite(unit_write(0, 0, 100, operation))).expect("unit write");
+        }
+        store.commit(settled(0, version(4, 1))).expect("settled");
+        store.commit(Mutation::Write(write(1, 1, 0, 100, version(4, 9)))).expect("a stripe write");
+        let own = ColumnMask::EMPTY.with(attributes().column);
+        let fence = |g, joining| {
+            let g = Generation(g);
+            let set = ColumnMask::all(5);
+            store.commit(Mutation::Fence { partition: P, object: O, g, set, joining }).expect("fence")
+        };
+        fence(2, ColumnMask::all(5).minus(own));
+        assert_eq!(owed(&store, 0), [version(4, 2), version(4, 3)], "others join");
+        assert_eq!(store.unsettled(P, O).expect("known"), [0, 1]);
+        fence(3, own);
+        assert_eq!(store.unsettled(P, O).expect("known"), []);
+        assert_eq!(fence(3, own), MutationOutcome::Already);
+        let (_dir, store) = again(&dir, store, killed);
+        assert_eq!(store.unsettled(P, O).expect("known"), []);
+        assert_eq!(content(&store, 1, 0, 0, 100, Want::Newest).expect("read"), pattern(1, 100));
+        assert!(store.versions(P, O, 1..2).expect("versions").iter().all(|chain| chain.entries.is_empty()));
+        let anew = UnitWrite { g: Generation(3), ..unit_write(0, 0, 100, 3) };
+        let anew = store.commit(Mutation::UnitWrite(anew)).expect("done again");
+        let made = Version { g: Generation(3), lease: Lease(4), n: 1 };
+        assert_eq!(anew, MutationOutcome::Owed { from: version(4, 1), version: made });
+    }
+}
+
+#[test]
 fn refusals() {
     let (_dir, store) = new();
     let check = |write: UnitWrite| store.commit(Mutation::UnitWrite(write));

@@ -143,6 +143,9 @@ fn check_fence(
     }
     let mut record = object_record(Kind::Fence, partition, object, have);
     (record.g, record.set, record.joining) = (g, set, joining);
+    if joining.contains(attributes.column) {
+        record.flags |= flags::DROPPED;
+    }
     to_append(record)
 }
 

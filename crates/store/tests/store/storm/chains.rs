@@ -385,6 +385,18 @@ impl Object {
         (if settled { Ok(MutationOutcome::Already) } else { Err(Error::Chain { tip: unit.tip() }) }, false)
     }
 
+    /// A fence drops what is not settled on a joining column.
+    fn drop_unsettled(&mut self) {
+        let mut undone = Vec::new();
+        for (&number, unit) in self.units.iter_mut().filter(|(_, unit)| unit.is_unsettled()) {
+            unit.pending = None;
+            undone.extend(unit.owed.drain(..).map(|owed| (owed.client, (owed.operation, number, 0))));
+            let deltas = unit.deltas.drain(..);
+            undone.extend(deltas.map(|delta| (delta.client, (delta.operation, number, delta.data))));
+        }
+        undone.into_iter().for_each(|(client, operation)| self.forget(client, operation));
+    }
+
     fn verdict(&mut self, verdict: &UnitVerdict) -> bool {
         let unit = self.units.entry(verdict.unit).or_default();
         let mut undone = Vec::new();
@@ -446,6 +458,9 @@ impl Model {
                 let joins = joining.contains(attributes().column);
                 object.ready.clear();
                 (object.g, object.joining) = (*g, joins);
+                if joins {
+                    object.drop_unsettled();
+                }
                 applied(true)
             }
             Mutation::Ready { object, unit, units, .. } => {
