@@ -89,11 +89,13 @@ pub(crate) const TABLE: &[(Exit, &str)] = &[
     (Exit::Interrupted, "interrupted; nothing half-done is left under a target name"),
 ];
 
+// One line: clap breaks it to the width of the terminal.
 const JSON: &str = "\
-JSON: with --json a command that succeeds prints one JSON value on standard output; ls, stat, cp, rm, mkdir, check, store dump and demo
-print one object per line, as they go; cat, and cp to -, print the bytes asked for and nothing else. `name` is a whole name, from
-braid:// on; where it is not UTF-8, `name_bytes` has its bytes in base64 (so have `source`, `target`, `from` and `to`). Errors stay lines
-of text on standard error: programs go by the exit code.
+JSON: with --json a command that succeeds prints one JSON value on standard output; ls, stat, cp, rm, mkdir, \
+check, store dump and demo print one object per line, as they go; cat, and cp to -, print the bytes asked for \
+and nothing else. `name` is a whole name, from braid:// on; where it is not UTF-8, `name_bytes` has its bytes \
+in base64 (so have `source`, `target`, `from` and `to`). Errors stay lines of text on standard error: programs \
+go by the exit code.
 
 ";
 
