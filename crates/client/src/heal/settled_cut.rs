@@ -5,8 +5,8 @@
 //! its write have, is settled whatever the other columns know.
 //!
 //! A stamp that every ready column has and the joining one lacks may have been acknowledged before the
-//! joining column joined. It will be settled or taken back soon; the joining column is not done until then. So
-//! may a unit write that its data column still owes: the joining column is not done until it has the delta.
+//! joining column joined. It will be settled or taken back soon; the joining column is not done until then.
+//! The same holds for a unit write that its data column still owes: the joining column must have the delta.
 
 use std::collections::BTreeMap;
 

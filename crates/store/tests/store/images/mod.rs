@@ -72,7 +72,8 @@ fn the_healthy_one_is_whole_and_says_what_it_said() {
     store.close().expect("close");
 }
 
-/// The healthy images of version 2, whose snapshots no still names, and of version 3, whose fences drop nothing.
+/// The healthy images of version 2, whose snapshots no still names, and of version 3, whose fences drop
+/// nothing.
 #[test]
 fn a_store_of_a_version_before_is_opened_and_goes_on() {
     for name in ["version2", "version3"] {
