@@ -171,8 +171,8 @@ async fn a_drive_that_is_told_not_to_does_not_listen_for_datagrams_and_one_that_
     assert_eq!(Ways::new(Transport::UDP).connect(&address, without).await.unwrap().way(), Way::Tcp);
     drive.stop().await;
 
-    // The port is free for TCP, and taken for UDP. The address is of this test alone: at 127.0.0.1 connections
-    // of other tests take any port at any time.
+    // The port is free for TCP, and taken for UDP. The address is this test's own: at 127.0.0.1 other tests'
+    // connections take any port.
     let taken = UdpSocket::bind("127.41.8.3:0").await.unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let dir = tempfile::tempdir().unwrap();
