@@ -64,14 +64,14 @@ pub(crate) fn settled_cut(place: &StripePlace, own: Column, survey: &Survey) -> 
     let k = place.shape.k();
     let mut cut = vec![Version::ZERO; usize::from(k)];
     let mut tips: Vec<Option<Version>> = vec![None; usize::from(k)];
-    let mut held: Vec<Option<Version>> = vec![None; usize::from(k)];
+    let mut alive = vec![false; usize::from(k)];
     for (column, state) in survey.iter().filter(|(column, state)| ready.contains(**column) && !state.damaged)
     {
         match place.shape.role(place.stripe, *column) {
             Role::Data(data) => {
                 let version = pending(state).map_or(state.settled, |pending| pending.stamp);
                 let at = usize::from(data);
-                (cut[at], held[at]) = (cut[at].max(version), Some(newest(state)));
+                (cut[at], alive[at]) = (cut[at].max(version), true);
             }
             Role::Parity(_) => {
                 let cover = pending(state).map_or_else(|| state.cover.clone(), |pending| pending.cover);
@@ -87,16 +87,11 @@ pub(crate) fn settled_cut(place: &StripePlace, own: Column, survey: &Survey) -> 
             }
         }
     }
-    for ((version, tip), held) in cut.iter_mut().zip(tips).zip(held) {
-        let tip = tip.unwrap_or_default();
-        match held {
-            // A data column that is not ready may have brought deltas to the parity before it went out: those
-            // that all parity columns have count.
-            None => *version = (*version).max(tip),
-            // A ready one has what it sent. It was asked earlier than the others, or it has lost the unit and
-            // does not know.
-            Some(held) if tip > held && tip > *version => return None,
-            Some(_) => {}
+    // A data column that is not ready may have brought deltas to the parity before it went out: those that
+    // all parity columns have count.
+    for ((version, tip), alive) in cut.iter_mut().zip(tips).zip(alive) {
+        if !alive {
+            *version = (*version).max(tip.unwrap_or_default());
         }
     }
     Some(cut)
@@ -321,21 +316,6 @@ mod tests {
         assert!(lacks_owed(&place, Column(2), &survey), "it never had a unit of the stripe");
         let joins = StripePlace { joining: mask(&[0, 2]), ..place };
         assert!(!lacks_owed(&joins, Column(2), &survey), "what a joining column owes is dropped");
-    }
-
-    #[test]
-    fn a_ready_data_column_that_lacks_what_it_sent_leaves_the_cut_unknown() {
-        let cut = |data: UnitState, parity: UnitState| {
-            let (place, survey) = mirrored(data, parity, unit(0, &[0], None));
-            settled_cut(&place, Column(2), &survey).map(|cut| cut[0].n)
-        };
-        assert_eq!(cut(unit(0, &[], None), delta_up_to(7)), None);
-        assert_eq!(cut(unit(6, &[], None), delta_up_to(7)), None);
-        assert_eq!(cut(unit(7, &[], None), delta_up_to(7)), Some(7));
-        let owes = UnitState { owed: vec![v(7)], ..unit(4, &[], None) };
-        assert_eq!(cut(owes, delta_up_to(7)), Some(4), "it is not settled yet");
-        // What a base counts in is settled.
-        assert_eq!(cut(unit(0, &[], None), unit(7, &[7], None)), Some(7));
     }
 
     #[test]

@@ -119,9 +119,10 @@ impl Index {
     }
 
     fn apply_fence(&mut self, record: &Record) {
+        let doubt = (self.lost_records && !self.serving).then(|| record.position());
         self.with_object(record, |object| {
             if record.is(flags::DROPPED) {
-                object.drop_unsettled();
+                object.drop_unsettled(doubt);
             }
             let attributes = &mut object.object.attributes;
             (attributes.g, attributes.set, attributes.joining) = (record.g, record.set, record.joining);
@@ -402,18 +403,19 @@ impl Access<'_> {
         self.forget(undone);
     }
 
-    /// Drops all that is not settled. A unit with an unsettled delta loses all its deltas, as the later ones
-    /// of a chain count in the earlier ones.
-    fn drop_unsettled(&mut self) {
+    /// Drops all that is not settled. `doubt`: records before the fence at this place were lost. What they
+    /// settled may look unsettled, so the units count as lost.
+    fn drop_unsettled(&mut self, doubt: Option<LogPosition>) {
         for number in self.object.unsettled() {
             let mut undone: Vec<(ClientId, Operation)> = Vec::new();
             self.unit(number, |unit| {
                 unit.back();
                 let owed = std::mem::take(&mut unit.owed);
                 undone.extend(owed.iter().map(|owed| (owed.client, (owed.operation, number, 0))));
-                let deltas = std::mem::take(&mut unit.deltas);
+                let deltas = unit.drop_unsettled_deltas();
                 let operations = deltas.iter().map(|delta| (delta.operation, number, delta.data));
                 undone.extend(deltas.iter().map(|delta| delta.client).zip(operations));
+                unit.lost = unit.lost.or(doubt);
             });
             self.forget(undone);
         }

@@ -64,6 +64,8 @@ pub(crate) struct Index {
     pub(crate) reserved: u64,
     /// True once the store has been opened. Versions owed before that are in doubt.
     pub(crate) serving: bool,
+    /// True if replay has missed records that the checkpoint does not include.
+    pub(crate) lost_records: bool,
     /// Position of the next record: all earlier records are applied here.
     pub(crate) head: ReplayPoint,
     /// Bytes of all those records.

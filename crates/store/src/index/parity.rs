@@ -241,6 +241,21 @@ impl Unit {
         gone
     }
 
+    /// Removes from each chain the first delta that is not known to be settled, with all that stand on it, and
+    /// returns them.
+    pub(crate) fn drop_unsettled_deltas(&mut self) -> Vec<ChainDelta> {
+        let mut ended = BTreeSet::new();
+        let goes = |delta: &ChainDelta| {
+            if !delta.settled {
+                ended.insert(delta.data);
+            }
+            ended.contains(&delta.data)
+        };
+        let (gone, stay): (Vec<_>, Vec<_>) = std::mem::take(&mut self.deltas).into_iter().partition(goes);
+        self.deltas = stay;
+        gone
+    }
+
     /// Returns true if [`Unit::cut_off`] would remove something.
     pub(crate) fn has_above(&self, column: Column, version: Version) -> bool {
         self.deltas.iter().any(|delta| delta.column == column && delta.to > version)

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use braid_layout::{Generation, ObjectId, Version};
+use braid_layout::{ColumnMask, Generation, ObjectId, Version};
 use braid_store::*;
 use proptest::prelude::*;
 
@@ -495,5 +495,52 @@ fn a_write_of_a_whole_unit_replaces_a_lost_one() {
             assert!(read(&store, Want::Settled).expect("whole") == expected);
             store.commit(Mutation::Write(write(1, 0, 0, 10, version(1, 10)))).expect("parts of it again");
         }
+    }
+}
+
+/// A store in which `writes` was settled by `settles` alone, before the column joined and was ready again.
+/// Returns what unit 0 reads as once a bit of the settling record has flipped.
+fn joined_after(writes: Mutation, settles: Mutation) -> Result<Vec<u8>, Error> {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = fresh(dir.path(), options());
+    store.commit(create(1)).expect("create");
+    store.commit(writes).expect("writes");
+    let path = segments(dir.path()).remove(0);
+    let at = usize::try_from(std::fs::metadata(&path).expect("stat").len()).expect("small");
+    store.commit(settles).expect("settles");
+    let set = ColumnMask::all(5);
+    let own = ColumnMask::EMPTY.with(attributes().column);
+    for (g, joining) in [(Generation(2), own), (Generation(3), ColumnMask::EMPTY)] {
+        store.commit(Mutation::Fence { partition: P, object: O, g, set, joining }).expect("fence");
+    }
+    let later = Write { g: Generation(3), ..write(1, 9, 0, 100, version(4, 99)) };
+    store.commit(Mutation::Write(later)).expect("later");
+    assert_eq!(content(&store, 1, 0, 0, 100, Want::Newest).expect("it is settled"), pattern(1, 100));
+    store.close().expect("close");
+    drop(store);
+    let mut bad = std::fs::read(&path).expect("read");
+    bad[at + 120] ^= 1;
+    std::fs::write(&path, &bad).expect("write");
+    let (store, recovery) = open_log(dir.path());
+    assert!(recovery.damaged_count > 0, "the record is lost");
+    content(&store, 1, 0, 0, 100, Want::Newest)
+}
+
+#[test]
+fn what_a_fence_drops_is_damaged_if_the_record_that_settled_it_may_be_lost() {
+    let write = |unit, stamp| write(1, unit, 0, 100, stamp);
+    let settles_others = Write { settled_below: version(1, 2), ..write(5, version(1, 2)) };
+    let owed = crate::unit_writes::unit_write(0, 0, 100, 1);
+    let up_to = version(4, 1);
+    let owed_settled = Mutation::OwedSettled { partition: P, object: O, g: Generation(1), unit: 0, up_to };
+    let pending = || Mutation::Write(write(0, version(1, 1)));
+    for (writes, settles) in [
+        (pending(), settled(1, version(1, 5))),
+        (pending(), Mutation::Write(settles_others)),
+        (Mutation::UnitWrite(owed), owed_settled),
+    ] {
+        let what = format!("{settles:?}");
+        let read = joined_after(writes, settles);
+        assert!(matches!(read, Err(Error::Damaged { .. })), "{what}: {read:?}");
     }
 }

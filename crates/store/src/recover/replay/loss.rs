@@ -52,6 +52,7 @@ impl Replay<'_> {
     pub(super) fn lose_one(&mut self, kind: Kind, subject: &Subject, sequence: u64, position: LogPosition) {
         let &Subject { partition, object, unit, .. } = subject;
         let counted = self.as_of(subject.key()).is_some_and(|as_of| as_of >= sequence);
+        self.index.lost_records |= !counted;
         let hit = match kind {
             _ if counted => "nothing is lost with it, as the checkpoint includes it".to_owned(),
             kind if kind.has_range() => {
@@ -76,6 +77,7 @@ impl Replay<'_> {
     /// Handles damage of unknown extent, which may have hit every key whose page does not count in record
     /// `last`.
     pub(super) fn lose_all(&mut self, position: LogPosition, last: u64) {
+        self.index.lost_records = true;
         let everything = [PageRange { from: Key::FIRST, to: Key::End, as_of: None }];
         let ranges = if self.ranges.is_empty() { everything.to_vec() } else { self.ranges.clone() };
         for range in ranges.iter().filter(|range| range.as_of.is_none_or(|as_of| as_of < last)) {

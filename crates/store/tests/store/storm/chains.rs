@@ -391,8 +391,15 @@ impl Object {
         for (&number, unit) in self.units.iter_mut().filter(|(_, unit)| unit.is_unsettled()) {
             unit.pending = None;
             undone.extend(unit.owed.drain(..).map(|owed| (owed.client, (owed.operation, number, 0))));
-            let deltas = unit.deltas.drain(..);
-            undone.extend(deltas.map(|delta| (delta.client, (delta.operation, number, delta.data))));
+            let mut ended = BTreeSet::new();
+            let (gone, stay): (Vec<_>, Vec<_>) = unit.deltas.drain(..).partition(|delta| {
+                if !delta.settled {
+                    ended.insert(delta.data);
+                }
+                ended.contains(&delta.data)
+            });
+            unit.deltas = stay;
+            undone.extend(gone.iter().map(|delta| (delta.client, (delta.operation, number, delta.data))));
         }
         undone.into_iter().for_each(|(client, operation)| self.forget(client, operation));
     }
