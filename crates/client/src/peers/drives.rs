@@ -476,7 +476,7 @@ impl Drives {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use braid_layout::version::Lease;
     use braid_layout::{ClientId, ClusterId, ColumnMask, FileId, Generation, ObjectId, PartitionId};
     use braid_wire::Key;
@@ -485,7 +485,7 @@ mod tests {
     use super::*;
 
     /// A capability to read an object of this drive.
-    fn grant(drive: DriveId) -> Grant {
+    pub(crate) fn grant(drive: DriveId) -> Grant {
         let capability = Capability {
             drive,
             partition: PartitionId(1),
