@@ -80,7 +80,8 @@ impl StillDrive {
     async fn take(&mut self) {
         let mut datagram = vec![0; 65_536];
         let taking = self.socket.recv_from(&mut datagram);
-        let (length, from) = tokio::time::timeout(PATIENCE, taking).await.expect("one comes").expect("a socket");
+        let (length, from) =
+            tokio::time::timeout(PATIENCE, taking).await.expect("one comes").expect("a socket");
         let secret = capability_secret(&grant(DRIVE).private);
         let mut secret_of = |_: &[u8]| Some(secret.clone());
         self.endpoint.handle_datagram(0, from, Ecn::Unaware, &mut datagram[..length], &mut secret_of);
