@@ -154,7 +154,7 @@ async fn a_drive_is_told_the_window_as_it_is_when_a_read_gets_its_turn() {
             asker.ask(0, &grant, &request, &[]).await.expect("it is sent");
             drive.asked().await;
             let on_way = drive.on_way().await;
-            assert_eq!(on_way == 1, is_bounded, "{on_way}");
+            assert_eq!(on_way <= 1, is_bounded, "{on_way}");
         }
     }
 }
