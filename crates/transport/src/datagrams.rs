@@ -456,28 +456,51 @@ fn in_words(why: &EndReason) -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+
+    use tokio::io::AsyncReadExt;
+
     use super::*;
+
+    fn config() -> Config {
+        session_config(braid_datagram::policy::Kind::Cubic)
+    }
+
+    /// A listener that knows this secret.
+    fn listener(secret: u8) -> DatagramListener {
+        let address = "127.0.0.1:0".parse().unwrap();
+        let socket = DatagramSocket::bind_shared(address, 1).unwrap().remove(0);
+        let secret_of: SecretOf = Arc::new(move |_| Some(Secret::new([secret; 32])));
+        DatagramListener::start(socket, config(), secret_of).unwrap()
+    }
 
     /// A name may have several addresses, and the drive listen at the last: `localhost` is ::1 first.
     #[tokio::test]
     async fn a_name_is_connected_to_at_the_address_where_somebody_answers() {
-        let config = session_config(braid_datagram::policy::Kind::Cubic);
-        let listener_at = |address: &str, secret: u8| {
-            let socket = DatagramSocket::bind_shared(address.parse().unwrap(), 1).unwrap().remove(0);
-            let secret_of: SecretOf = Arc::new(move |_| Some(Secret::new([secret; 32])));
-            DatagramListener::start(socket, config.clone(), secret_of).unwrap()
-        };
-        let listener = listener_at("127.0.0.1:0", 7);
-        let there = listener.local();
+        let here = listener(7);
+        let there = here.local();
         let nobody = SocketAddr::new([127, 0, 0, 2].into(), there.port());
         let secret = Secret::new([7; 32]);
+        let config = config();
         let stream = DatagramStream::connect_first([nobody, there].into_iter(), &config, b"me", &secret);
         assert_eq!(stream.await.unwrap().peer(), there);
 
         // Who answers is taken, as by TCP: the refusal is told.
-        let other = listener_at("127.0.0.1:0", 8);
+        let other = listener(8);
         let both = [other.local(), there].into_iter();
         let refused = DatagramStream::connect_first(both, &config, b"me", &secret).await.unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied, "{refused}");
+    }
+
+    /// The system may have shared out a peer to a socket that has no connections. It is not to wait there.
+    #[tokio::test]
+    async fn a_closed_listener_s_socket_ends_what_comes() {
+        let listener = listener(7);
+        listener.close();
+        poll_fn(|context| listener.poll_drained(context)).await;
+        let there = std::iter::once(listener.local());
+        let stream = DatagramStream::connect_first(there, &config(), b"me", &Secret::new([7; 32])).await;
+        let (mut read, _write) = stream.unwrap().into_split();
+        assert_eq!(read.read(&mut [0]).await.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
     }
 }

@@ -406,7 +406,9 @@ impl Asker {
         let is_in_clear = !self.may_carry(grant);
         let sealed = (has_room && !is_in_clear).then(|| self.seal_introduced(grant, request, payload_bytes));
         let kind = request.kind();
-        self.pace(grant);
+        // The asker does not know the manager's time: a promise that has ended counts until its capability
+        // expires.
+        self.sender.pace(paced(&grant.capability, DataDirection::Write, None));
         async move {
             let Some(sealed) = sealed else {
                 if is_in_clear {
@@ -440,7 +442,8 @@ impl Asker {
     }
 
     /// Like [`Asker::ask`], for a short request that is sent together with others, by [`Asker::send_put`].
-    /// Not for the first requests of a session.
+    /// Not for the first requests of a session. By datagrams no promised rate paces it: drives, which alone
+    /// put requests, send them over TCP.
     pub fn put(&mut self, tag: u64, grant: &Grant, request: &DriveRequest, payload: &[u8]) -> Result<()> {
         let in_flight = self.in_flight();
         if !self.may_carry(grant) {
@@ -450,7 +453,6 @@ impl Asker {
             return Err(TransportError::TooManyAsked(in_flight, self.sender.address().to_owned()));
         }
         let payload_bytes = u32::try_from(payload.len()).unwrap_or(u32::MAX);
-        self.pace(grant);
         let asked = self.seal(grant, request, payload_bytes);
         let number = asked.request();
         let header = FrameHeader::new(request.kind(), number, &self.body, payload_bytes);
@@ -460,12 +462,6 @@ impl Asker {
         let purpose = Purpose::Request(tag);
         self.unanswered.lock().unwrap_or_else(PoisonError::into_inner).insert(number, (purpose, asked));
         Ok(())
-    }
-
-    /// By datagrams: paces what is sent by what the capability promises. The asker does not know the
-    /// manager's time: a promise that has ended counts until its capability expires.
-    fn pace(&self, grant: &Grant) {
-        self.sender.pace(paced(&grant.capability, DataDirection::Write, None));
     }
 
     /// By datagrams: tells the drive how many bytes of answers may be on their way here, of all drives;

@@ -9,6 +9,9 @@
 //! A request waits before it is sent, and what it holds meanwhile (a session, its plan set's permit) no
 //! other's answer needs: those on their way end without it.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -135,25 +138,5 @@ impl<'a> Flights<'a> {
         let Some(turn) = turn else { return };
         let is_lossy = turn.is_worth_a_look() && answers.have_lost();
         turn.arrived(u64::from(bytes), is_lossy);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn what_a_drive_says_holds_for_a_second_or_until_it_says_otherwise() {
-        let credits = Credits::default();
-        let rails: [Arc<str>; 2] = ["10.0.1.5:7401", "10.0.2.5:7401"].map(Arc::from);
-        assert!(!credits.is_congested(&rails[0]));
-        credits.handle_told(&rails[0], true);
-        credits.handle_told(&rails[1], false);
-        assert!(credits.is_congested(&rails[0]) && !credits.is_congested(&rails[1]));
-        credits.handle_told(&rails[0], false);
-        assert!(!credits.is_congested(&rails[0]));
-        credits.handle_told(&rails[0], true);
-        tokio::time::advance(CONGESTED_FOR).await;
-        assert!(!credits.is_congested(&rails[0]));
     }
 }

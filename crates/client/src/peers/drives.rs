@@ -476,16 +476,21 @@ impl Drives {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use braid_datagram::policy::Kind;
     use braid_layout::version::Lease;
     use braid_layout::{ClientId, ClusterId, ColumnMask, FileId, Generation, ObjectId, PartitionId};
-    use braid_wire::Key;
+    use braid_testing::wait_for;
+    use braid_transport::{Listener, SecretOf, challenge, session_config};
     use braid_wire::capability::{Capability, LeaseKind, Promise, Protection, Rights};
+    use braid_wire::data::{HELLO, Hello, PeerRole};
+    use braid_wire::frame::WIRE_VERSION;
+    use braid_wire::{Key, Wire};
 
     use super::*;
 
     /// A capability to read an object of this drive.
-    fn grant(drive: DriveId) -> Grant {
+    pub(crate) fn grant(drive: DriveId) -> Grant {
         let capability = Capability {
             drive,
             partition: PartitionId(1),
@@ -604,5 +609,43 @@ mod tests {
         let asked = tokio::time::timeout(Duration::from_secs(60), mute.recv(&mut [0; 2000])).await;
         asked.expect("somebody tries the drive by datagrams").expect("a datagram");
         assert!(drives.noted(drive).is_some(), "it has not answered");
+    }
+
+    /// Without a capability a drive is tried over TCP, where requests may not go. Its note goes, and the
+    /// session too.
+    #[tokio::test]
+    async fn a_drive_that_takes_no_capability_by_datagrams_is_not_away() {
+        let cluster = ClusterId(1);
+        let drive = DriveId(7);
+        let mut listener = Listener::bind("127.0.0.1:0").await.expect("a port");
+        let nobody: SecretOf = Arc::new(|_| None);
+        listener.add_datagrams(&session_config(Kind::Cubic), &nobody).expect("it is free for UDP");
+        let address = listener.local_address().to_string();
+        let addresses = Addresses::from(address.clone());
+        let hello = Hello {
+            role: PeerRole::Drive,
+            version_min: WIRE_VERSION,
+            version_max: WIRE_VERSION,
+            cluster,
+            drive,
+            features: 0,
+            challenge: challenge(),
+        };
+        tokio::spawn(async move {
+            let mut open = Vec::new();
+            loop {
+                let (mut sender, receiver) = listener.accept().await.expect("a connection").into_halves();
+                let _ = sender.send(HELLO, 0, &hello.to_bytes(), &[]).await;
+                open.push((sender, receiver));
+            }
+        });
+        let limits = Limits { connect: Duration::from_secs(60), ..Limits::default() };
+        for grant in [Some(grant(drive)), None] {
+            let drives = Drives::new(cluster, limits, 4, Duration::ZERO).by(Transport::UDP).apart();
+            drives.note_away_at(drive, &addresses, "gone");
+            assert!(drives.avoid(drive, &addresses, grant.as_ref()));
+            wait_for(async || drives.noted(drive).is_none()).await;
+            assert!(drives.take_idle(drive, &address).is_none());
+        }
     }
 }

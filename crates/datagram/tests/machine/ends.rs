@@ -56,6 +56,27 @@ fn a_close_whose_peer_takes_nothing_is_unfinished_after_a_minute() {
     assert!(matches!(end_of(&world.events[ACCEPTOR]), Some(EndReason::ClosedByPeer { code: 7, .. })));
 }
 
+/// The connection is there until its own messages have arrived, and holds no memory for what nobody takes.
+#[test]
+fn what_comes_is_not_kept_once_the_owner_is_gone() {
+    let mut world = opened(&Config::default(), Path::default());
+    world.takes = [false; 2];
+    let opener = world.id(OPENER);
+    let acceptor = world.id(ACCEPTOR);
+    while world.ends[ACCEPTOR].send(acceptor, 0, vec![0; 1 << 20].into()).is_ok() {
+        world.run_for(10 * MILLISECOND);
+    }
+    for is_gone in [false, true, true] {
+        world.ends[OPENER].send(opener, 0, vec![1; 1000].into()).unwrap();
+        world.run_for(SECOND);
+        if is_gone {
+            world.ends[ACCEPTOR].release(world.now_ns, acceptor);
+        }
+        assert!(world.ends[ACCEPTOR].has(acceptor));
+        assert_eq!(world.ends[ACCEPTOR].receive(acceptor, 0).is_none(), is_gone);
+    }
+}
+
 #[test]
 fn a_close_that_is_lost_is_said_again() {
     let mut world = opened(&Config::default(), Path::default());

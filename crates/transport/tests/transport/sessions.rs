@@ -2,6 +2,7 @@
 
 mod common;
 mod managers;
+mod promises;
 mod shared;
 mod tls;
 mod ways;

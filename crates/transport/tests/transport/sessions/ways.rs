@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_layout::DriveId;
-use braid_transport::ways::Call;
+use braid_transport::ways::{Call, probe};
 use braid_transport::{
     DriveSession, Limits, Listener, Mismatch, SecretOf, Transport, TransportError, Way, Ways, session_config,
 };
@@ -61,4 +61,14 @@ async fn a_refusal_of_another_drive_is_told_from_that_of_the_drive() {
     // Over TCP each request is answered for itself.
     let session = connect_by(Transport::AUTO, &address).await.expect("a session");
     assert_eq!(session.way(), Way::Tcp);
+}
+
+/// A handshake waits for 150 ms before it believes a refusal, which would count as the way's time.
+#[tokio::test]
+async fn a_probe_takes_a_refusal_for_an_answer_at_once() {
+    let address = refuser(hello(PeerRole::Drive)).await;
+    let limits = Limits { connect: Duration::from_millis(100), ..Limits::default() };
+    // A busy machine may take longer, but not each time.
+    let answered = async { while probe(&address, &limits).await.is_err() {} };
+    tokio::time::timeout(Duration::from_secs(60), answered).await.expect("an answer in time");
 }

@@ -1,14 +1,16 @@
 //! Scripted peers: they use the same frames as real ones.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use braid_datagram::policy::Kind;
 use braid_layout::{
     ClientId, ClusterId, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, TokenId,
     version::Lease,
 };
 use braid_transport::{
-    Authority, DriveSession, Limits, Listener, Receiver, Secured, Sender, ServerIdentity, TransportError,
-    challenge,
+    Authority, DriveSession, Limits, Listener, Receiver, SecretOf, Secured, Sender, ServerIdentity,
+    TransportError, capability_secret, challenge, session_config,
 };
 use braid_wire::authorise::{Scene, authorise};
 use braid_wire::capability::{Capability, Key, LeaseKind, Promise, Protection, Rights};
@@ -101,11 +103,13 @@ pub(crate) fn grant() -> Grant {
     Grant { private: working_key().private_part(&capability), capability }
 }
 
-/// Accepts one connection and runs `script` on it. Returns the address.
+/// Accepts one connection, by TCP or by datagrams, and runs `script` on it. Returns the address.
 pub(crate) async fn peer<F: Future<Output = ()> + Send + 'static>(
     script: impl FnOnce(Sender, Receiver) -> F + Send + 'static,
 ) -> String {
-    let listener = Listener::bind("127.0.0.1:0").await.unwrap();
+    let mut listener = Listener::bind("127.0.0.1:0").await.unwrap();
+    let secret_of: SecretOf = Arc::new(|_| Some(capability_secret(&grant().private)));
+    listener.add_datagrams(&session_config(Kind::Cubic), &secret_of).unwrap();
     let address = listener.local_address().to_string();
     tokio::spawn(async move {
         let (sender, receiver) = listener.accept().await.unwrap().into_halves();
