@@ -241,8 +241,7 @@ impl Unit {
         gone
     }
 
-    /// Removes from each chain the first delta that is not known to be settled, with all that stand on it, and
-    /// returns them.
+    /// Removes from each chain the first delta not known to be settled and all after it. Returns them.
     pub(crate) fn drop_unsettled_deltas(&mut self) -> Vec<ChainDelta> {
         let mut ended = BTreeSet::new();
         let goes = |delta: &ChainDelta| {
