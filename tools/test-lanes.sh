@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 cargo=${1:-cargo}
 
 # The waiting lane, by names of test targets. All others are in the computing lane.
-waiting=(cluster e2e programs)
+waiting=(cluster e2e manager programs)
 
 all=$(for path in {crates,tools}/*/tests/*.rs {crates,tools}/*/tests/*/main.rs; do
     test -e "$path" || continue
